@@ -4,16 +4,18 @@
 Each client minimises f(u) + μ/2·‖u − w‖², with w the received model, a constant.
 """
 
-from dataclasses import dataclass
+from typing import Annotated
 
-from feddag.algorithms.fedavg import State, Trained
-from feddag.core.algorithm import Server, broadcast
+from annotated_types import Ge
+
+from feddag.core.algorithm import Server, algorithm, broadcast
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
 from feddag.learning.averaging import step
 from feddag.learning.sgd import sgd
+from feddag.learning.train import Trained
 
 
 @message
@@ -25,6 +27,13 @@ class Train:
     local: LocalTraining
 
 
+@message
+class State:
+    """The global model."""
+
+    params: Params = public()
+
+
 @client_task
 def train(request: Train, client: Client) -> Trained:
     """Train the received model on own data with the proximal term."""
@@ -32,12 +41,12 @@ def train(request: Train, client: Client) -> Trained:
     return Trained(update=trained - request.params, examples=len(client.train))
 
 
-@dataclass(frozen=True)
+@algorithm
 class FedProx:
     """FedAvg with a proximal term against client drift."""
 
-    local: LocalTraining = LocalTraining()  # noqa: RUF009 — a frozen value
-    mu: float = 0.01  # weight of the proximal term; the authors tune it in {0.001, …, 1}
+    local: LocalTraining = LocalTraining()
+    mu: Annotated[float, Ge(0)] = 0.01  # weight of the proximal term; the authors tune it in {0.001, …, 1}
 
     tasks = (train,)
 

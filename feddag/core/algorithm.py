@@ -1,25 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Algorithm, Server, Engine: an algorithm asks typed questions, an engine carries them.
 
-    algorithm.round(state, server) ── server.ask(task, {client: request}) ──► engine ──► task(request, client)
-                                   ◄────────── {client: reply}, sorted ─────────────────────────┘
+algorithm.round(state, server) ── server.ask(task, {client: request}) ──► engine ──► task(request, client)
+                               ◄────────── {client: reply}, sorted ─────────────────────────┘
 """
 
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
 
 import numpy as np
 from torch import nn
 
 from feddag.core.deployment import Deployment
 from feddag.core.errors import ClientFailed, QuorumMissed
+from feddag.core.message import STRICT
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientId, ClientTask, Reply, Request
 
 State = TypeVar("State")
+T = TypeVar("T")
+
 
 class Networks(Protocol):
     """Kind of network ("single", "dual", …) → module."""
@@ -60,7 +63,7 @@ class Answer:
     seconds: float = 0.0
     bytes_down: int = 0
     bytes_up: int = 0
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    error: Exception | None = None  # the cause, where it happened in this process
 
 
 class Engine(Protocol):
@@ -97,6 +100,14 @@ class Algorithm(Protocol[State]):
         ...
 
 
+@dataclass_transform(frozen_default=True)
+def algorithm(cls: type[T]) -> type[T]:
+    """Make a class a frozen dataclass of hyper-parameters whose settings are checked when users write them."""
+    made = dataclass(frozen=True)(cls)
+    made.__pydantic_config__ = STRICT  # type: ignore[attr-defined]
+    return made
+
+
 @dataclass
 class Server:
     """What an algorithm has at hand in one round."""
@@ -111,7 +122,9 @@ class Server:
     quorum: float = 1.0  # least share of the asked clients that must answer
     deadline: float = math.inf
     purpose: str = "round"
-    on_answers: Callable[[ClientTask, int, Mapping[ClientId, Answer]], None] = lambda task, round_, answers: None
+    on_answers: Callable[[ClientTask, int, Mapping[ClientId, Answer]], None] = lambda task, round_, answers: (
+        None
+    )
     notes: dict[str, Any] = field(default_factory=dict)
     questions: int = 0
 
@@ -135,7 +148,10 @@ class Server:
             failures = [
                 ClientFailed(c, task.name, self.round, a.failure) for c, a in answers.items() if a.failure
             ]
-            raise QuorumMissed(task.name, self.round, len(replies), max(needed, 1), len(requests), failures)
+            missed = QuorumMissed(
+                task.name, self.round, len(replies), max(needed, 1), len(requests), failures
+            )
+            raise missed from next((a.error for a in answers.values() if a.error), None)
         return replies
 
     def initial_params(self, network: str = "single", name: str | int = "model") -> Params:
@@ -151,4 +167,3 @@ class Server:
 def broadcast(request: Request, clients: Iterable[ClientId]) -> dict[ClientId, Request]:
     """The same request for every client: encoded once, shared by all."""
     return dict.fromkeys(clients, request)
-

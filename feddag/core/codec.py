@@ -124,9 +124,7 @@ def _flatten_value(value: Any, path: str, payload: Payload) -> None:
     if isinstance(value, Params):
         payload[path] = value.vector.contiguous().numpy()
         payload[path + "#"] = value.layout.describe()
-    elif isinstance(value, np.ndarray):
-        payload[path] = value
-    elif isinstance(value, SCALARS):
+    elif isinstance(value, np.ndarray) or isinstance(value, SCALARS):
         payload[path] = value
     elif isinstance(value, np.bool_ | np.integer | np.floating):
         payload[path] = value.item()
@@ -147,9 +145,7 @@ def _flatten_value(value: Any, path: str, payload: Payload) -> None:
 
 def _unflatten_fields(cls: type[T], prefix: str, left: Payload) -> T:
     check_declarations(cls)
-    values = {
-        name: _unflatten_value(hint, prefix + name, left) for name, hint in field_types(cls).items()
-    }
+    values = {name: _unflatten_value(hint, prefix + name, left) for name, hint in field_types(cls).items()}
     return cls(**values)
 
 
@@ -176,7 +172,9 @@ def _unflatten_value(hint: Any, path: str, left: Payload) -> Any:
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is tuple:
         length = _take(left, path + "#", int, "a length")
-        return tuple(_unflatten_value(args[0], f"{path}.{i}", left) for i in _checked_range(length, left, path))
+        return tuple(
+            _unflatten_value(args[0], f"{path}.{i}", left) for i in _checked_range(length, left, path)
+        )
     keys = json.loads(_take(left, path + "#", str, "a list of keys"))
     return {key: _unflatten_value(args[1], f"{path}.{i}", left) for i, key in enumerate(keys)}
 

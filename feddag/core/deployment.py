@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a client does with a model: how it trains it (LocalTraining) and how it uses it (Deployment)."""
 
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Lt
+
 from feddag.core.message import message, public
 from feddag.core.params import Params
 
@@ -9,13 +13,12 @@ from feddag.core.params import Params
 class LocalTraining:
     """How one client trains in one round; a fresh SGD each time, the last partial batch kept."""
 
-    local_epochs: int = 10  # passes over the client's data
-    local_steps: int = 0  # if > 0: this many batches instead of whole epochs
-    batch_size: int = 64
-    lr: float = 0.01
-    momentum: float = 0.5
-    weight_decay: float = 1e-4
-    backend: str = "auto"  # auto | torch | native
+    local_epochs: Annotated[int, Ge(1)] = 10  # passes over the client's data
+    local_steps: Annotated[int, Ge(0)] = 0  # if > 0: this many batches instead of whole epochs
+    batch_size: Annotated[int, Ge(1)] = 64
+    lr: Annotated[float, Gt(0)] = 0.01
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.5
+    weight_decay: Annotated[float, Ge(0)] = 1e-4
 
 
 @message

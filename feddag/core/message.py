@@ -17,6 +17,8 @@ from feddag.core.params import Params
 
 T = TypeVar("T")
 SCALARS = (bool, int, float, str)
+# How settings that users write become such values: no unknown keys, no NaN, no text for numbers.
+STRICT = {"extra": "forbid", "allow_inf_nan": False, "strict": False}
 
 
 def sensitive(kind: str, **options: Any) -> Any:
@@ -34,6 +36,7 @@ def message(cls: type[T]) -> type[T]:
     """Make a class a frozen, keyword-only dataclass whose fields can be encoded without pickle."""
     made = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
     made.__message__ = True  # type: ignore[attr-defined]
+    made.__pydantic_config__ = STRICT  # type: ignore[attr-defined]
     # Types that are not importable yet (forward references) are checked on first use instead.
     try:
         check_declarations(made)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Params: named tensors over one flat vector. A dict to read, a vector to compute with.
 
-    >>> p = Params.of({"head.weight": torch.ones(2, 3), "head.bias": torch.zeros(2)})
-    >>> (p * 2.0 - p)["head.weight"].sum().item()
-    6.0
+>>> p = Params.of({"head.weight": torch.ones(2, 3), "head.bias": torch.zeros(2)})
+>>> (p * 2.0 - p)["head.weight"].sum().item()
+6.0
 """
 
 import hashlib
@@ -55,9 +55,7 @@ class Layout:
 
     def describe(self) -> str:
         """The layout as one line of text, read back by `parse`."""
-        return ";".join(
-            f"{n}:{'x'.join(map(str, s))}" for n, s in zip(self.names, self.shapes, strict=True)
-        )
+        return ";".join(f"{n}:{'x'.join(map(str, s))}" for n, s in zip(self.names, self.shapes, strict=True))
 
     @classmethod
     def parse(cls, text: str) -> "Layout":

@@ -72,7 +72,12 @@ def evaluation_task(function: Callable[[Request, Client], Reply]) -> ClientTask[
 def _declare(function: Callable[[Request, Client], Reply], sees_test: bool) -> ClientTask[Request, Reply]:
     hints = typing.get_type_hints(function)
     kinds = [hint for name, hint in hints.items() if name != "return"]
-    if len(kinds) != 2 or kinds[1] is not Client or not is_message(kinds[0]) or not is_message(hints.get("return")):
+    if (
+        len(kinds) != 2
+        or kinds[1] is not Client
+        or not is_message(kinds[0])
+        or not is_message(hints.get("return"))
+    ):
         raise TypeError(f"task {function.__qualname__} must be (request: message, client: Client) -> message")
     check_declarations(kinds[0])
     check_declarations(hints["return"])
@@ -84,7 +89,9 @@ def load_task(address: str) -> ClientTask[Any, Any]:
     module, _, name = address.partition(":")
     task = getattr(import_module(module), name, None) if "." not in name and "<" not in name else None
     if not isinstance(task, ClientTask):
-        raise InvalidInput(f"client task '{address}' cannot be imported: define it at the top level of a module")
+        raise InvalidInput(
+            f"client task '{address}' cannot be imported: define it at the top level of a module"
+        )
     return task
 
 

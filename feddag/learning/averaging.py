@@ -34,7 +34,11 @@ def step(params: Params, replies: Mapping[str, HasUpdate]) -> Params:
 
 def mean(parts: Sequence[Params], weights: Iterable[float] | None = None) -> Params:
     """Weighted mean, summed in the given order in float64 and rounded once, so that order alone decides."""
-    shares = torch.ones(len(parts), dtype=torch.float64) if weights is None else torch.tensor([*weights], dtype=torch.float64)
+    shares = (
+        torch.ones(len(parts), dtype=torch.float64)
+        if weights is None
+        else torch.tensor([*weights], dtype=torch.float64)
+    )
     total = float(shares.sum())
     if not parts or not total > 0 or bool((shares < 0).any()):
         raise InvalidMessage("weights", "at least one positive weight and none below 0", str(shares.tolist()))

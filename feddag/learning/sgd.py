@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one local-training loop: parameters in, trained parameters out.
 
-    trained = sgd(client, params, local)                                          # FedAvg
-    trained = sgd(client, params, local, proximal=(mu, params))                   # FedProx
-    trained = sgd(client, params, local, network="dual", train=("primary.", "head."))
+trained = sgd(client, params, local)                                          # FedAvg
+trained = sgd(client, params, local, proximal=(mu, params))                   # FedProx
+trained = sgd(client, params, local, network="dual", train=("primary.", "head."))
 """
 
 from collections.abc import Iterator
@@ -103,4 +103,6 @@ class MomentumStep:
 
 def _needs_pairs(model: LoadedNetwork) -> bool:
     """Whether a batch of one sample is an error: batch normalisation has no variance then."""
-    return any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training for m in model.module.modules())
+    return any(
+        isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training for m in model.module.modules()
+    )

@@ -24,8 +24,12 @@ class Family:
 
 
 FAMILIES: dict[str, Family] = {
-    "lenet": Family(encoders.lenet, "LeNet-like, 2 convolutions, for small grey images (28×28: 61,706 parameters)"),
-    "conv3": Family(encoders.conv3, "3 convolutions 64-128-256, for 32×32 colour images (537,610 parameters)"),
+    "lenet": Family(
+        encoders.lenet, "LeNet-like, 2 convolutions, for small grey images (28×28: 61,706 parameters)"
+    ),
+    "conv3": Family(
+        encoders.conv3, "3 convolutions 64-128-256, for 32×32 colour images (537,610 parameters)"
+    ),
     "conv4": Family(encoders.conv4, "4 convolutions 32-64-128-256, for 64×64 colour images"),
     "mlp": Family(encoders.mlp, "2 dense layers, for vectors and tiny images"),
     "conv1d": Family(encoders.conv1d, "2 one-dimensional convolutions, for sensor windows (channels, time)"),
@@ -62,7 +66,9 @@ class Networks:
             self._make_encoder = lambda: FAMILIES[name].make(input_shape)
         else:
             known = ", ".join(FAMILIES)
-            raise InvalidInput(f"model '{name}' is unknown: choose auto, {known}, or your own as 'module:factory'")
+            raise InvalidInput(
+                f"model '{name}' is unknown: choose auto, {known}, or your own as 'module:factory'"
+            )
         with torch.random.fork_rng(devices=[]):
             self._num_features = _num_features(self._make_encoder, input_shape, name)
         _check_classes(self("single"), input_shape, num_classes, name)

@@ -79,7 +79,7 @@ def conv1d(shape: Shape) -> nn.Module:
     return nn.Sequential(*convolutions, nn.Linear(_width(convolutions, shape), 128), nn.ReLU())
 
 
-class gru(nn.Module):  # noqa: N801 — a family like the others, though it needs a forward of its own
+class gru(nn.Module):
     """Embedding and GRU over a window of integer codes; the last hidden state is the feature vector."""
 
     def __init__(self, shape: Shape, codes: int = 256, embedding: int = 32, hidden: int = 128) -> None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks: encoders and a head under the names the algorithms use: `primary.`, `secondary.`, `head.`.
 
-    single      head(primary(x))
-    dual        head([primary(x), secondary(x)])                       FedDAG, Eq. 17
-    projected   single, plus a projector MLP over the features         FedBR
+single      head(primary(x))
+dual        head([primary(x), secondary(x)])                       FedDAG, Eq. 17
+projected   single, plus a projector MLP over the features         FedBR
 """
 
 from collections.abc import Callable, Mapping

@@ -60,6 +60,7 @@ class Federation:
     scaling: Scaling = field(default_factory=Scaling)
     class_names: tuple[str, ...] = ()
     groups: Mapping[str, int] = field(default_factory=dict)  # client id → planted group; may be empty
+    group_names: Mapping[int, str] = field(default_factory=dict)  # planted group → what it is, in words
     newcomers: tuple[str, ...] = ()  # clients that join later
     notes: Mapping[str, str] = field(default_factory=dict)  # e.g. "partition": "lda, class-wise form"
 
@@ -100,7 +101,7 @@ class Federation:
     # -- one folder of plain .npy files, so that worker processes can map it instead of copying ------------
 
     def save(self, folder: Path) -> None:
-        """Write the federation as memory-mappable files; pools that are already mapped files are only named."""
+        """Write memory-mappable files; pools that already are mapped files are only named."""
         folder.mkdir(parents=True, exist_ok=True)
         pools = {
             f"{name}_{part}": _store(getattr(pool, part), folder / f"{name}_{part}.npy")

@@ -36,3 +36,7 @@ class FedAvg:
     def deploy(self, state: State, client: str) -> Deployment:
         """The global model for everyone."""
         return Deployment(models=(state.params,))
+
+    def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
+        """Newcomers use the global model."""
+        return state

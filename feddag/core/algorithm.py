@@ -99,10 +99,14 @@ class Algorithm(Protocol[State]):
         """What this client would use now."""
         ...
 
+    def onboard(self, state: State, newcomers: tuple[ClientId, ...], server: "Server") -> State:
+        """Take in clients that were not there before: afterwards `deploy` serves them too."""
+        ...
+
 
 @dataclass_transform(frozen_default=True)
 def algorithm(cls: type[T]) -> type[T]:
-    """Make a class a frozen dataclass of hyper-parameters whose settings are checked when users write them."""
+    """Make a class a frozen dataclass of hyper-parameters with checked settings."""
     made = dataclass(frozen=True)(cls)
     made.__pydantic_config__ = STRICT  # type: ignore[attr-defined]
     return made

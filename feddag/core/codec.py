@@ -124,7 +124,7 @@ def _flatten_value(value: Any, path: str, payload: Payload) -> None:
     if isinstance(value, Params):
         payload[path] = value.vector.contiguous().numpy()
         payload[path + "#"] = value.layout.describe()
-    elif isinstance(value, np.ndarray) or isinstance(value, SCALARS):
+    elif isinstance(value, (np.ndarray, SCALARS)):
         payload[path] = value
     elif isinstance(value, np.bool_ | np.integer | np.floating):
         payload[path] = value.item()
@@ -203,7 +203,7 @@ def _take_scalar(left: Payload, path: str, kind: type) -> Any:
         item = float(item)
     if type(item) is not kind:
         raise InvalidMessage(path, kind.__name__, _kind(item))
-    if kind is float and not math.isfinite(item):
+    if isinstance(item, float) and not math.isfinite(item):
         raise InvalidMessage(path, "a finite number", str(item))
     return item
 

@@ -35,7 +35,8 @@ class QuorumMissed(FederationError):
         self.failures = failures
         first = f"; first failure: {failures[0]}" if failures else ""
         super().__init__(
-            f"round {round_}, task '{task}': {answered} of {asked} clients answered, {needed} are needed{first}"
+            f"round {round_}, task '{task}': {answered} of {asked} clients answered, "
+            f"{needed} are needed{first}"
         )
 
 

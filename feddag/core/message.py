@@ -6,6 +6,7 @@ with string keys and `| None` of these — is what makes encoding, validating, m
 Every field that holds tensors says `sensitive(kind)` (derived from a client's data) or `public()`.
 """
 
+import contextlib
 import dataclasses
 import types
 import typing
@@ -38,10 +39,8 @@ def message(cls: type[T]) -> type[T]:
     made.__message__ = True  # type: ignore[attr-defined]
     made.__pydantic_config__ = STRICT  # type: ignore[attr-defined]
     # Types that are not importable yet (forward references) are checked on first use instead.
-    try:
+    with contextlib.suppress(NameError):
         check_declarations(made)
-    except NameError:
-        pass
     return made
 
 

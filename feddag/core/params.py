@@ -44,7 +44,7 @@ class Layout:
         return {name: i for i, name in enumerate(self.names)}
 
     def spans(self, prefixes: tuple[str, ...]) -> list[slice]:
-        """Slices of the vector covering every tensor whose name starts with a prefix; neighbours are merged."""
+        """Slices of the vector that cover the tensors whose names start with a prefix; neighbours merged."""
         spans: list[slice] = []
         for name, start, stop in zip(self.names, self.offsets[:-1], self.offsets[1:], strict=True):
             if name.startswith(prefixes):

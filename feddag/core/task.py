@@ -19,6 +19,7 @@ from feddag.core.seeds import Seed
 ClientId = str
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
+Reply_co = TypeVar("Reply_co", covariant=True)
 
 
 @dataclass(frozen=True)
@@ -37,12 +38,12 @@ class Client:
 
 
 @dataclass(frozen=True)
-class ClientTask(Generic[Request, Reply]):
+class ClientTask(Generic[Request, Reply_co]):
     """A function that clients run, with the message classes that drive decoding on both sides."""
 
-    function: Callable[[Request, Client], Reply]
+    function: Callable[[Request, Client], Reply_co]
     request: type[Request]
-    reply: type[Reply]
+    reply: type[Reply_co]
     sees_test: bool = False
 
     @property
@@ -55,7 +56,8 @@ class ClientTask(Generic[Request, Reply]):
         """Where a worker process imports it from: `module:name`."""
         return f"{self.function.__module__}:{self.function.__qualname__}"
 
-    def __call__(self, request: Request, client: Client) -> Reply:
+    def __call__(self, request: Request, client: Client) -> Reply_co:
+        """Run the function itself, as tests and debuggers do."""
         return self.function(request, client)
 
 

@@ -8,6 +8,7 @@ once to shared memory. What a client remembers lives here, so a worker may die a
 
 import contextlib
 import json
+import math
 import os
 import secrets
 import shutil
@@ -137,11 +138,11 @@ class ProcessEngine:
         """Answers that have arrived, and failures of workers that died or took too long."""
         busy = {w.connection: w for w in self._workers if w.connection is not None and w.client}
         starting = [w for w in self._workers if w.connection is None]
-        timeouts = [deadline - (time.monotonic() - w.since) for w in busy.values()]
-        timeouts += [0.2] if starting else []
-        ready = wait(
-            [*busy, *([self._socket] if starting else [])], max(0.0, min(timeouts)) if timeouts else None
-        )
+        limits = [deadline - (time.monotonic() - w.since) for w in busy.values()]
+        limits += [0.2] if starting else []  # look now and then whether a starting worker has died
+        soonest = min(limits, default=0.0)
+        listening = [self._socket] if starting else []
+        ready = wait([*busy, *listening], None if soonest == math.inf else max(0.0, soonest))
         if starting:
             self._admit(starting, self._socket in ready)
         collected: list[tuple[ClientId, Answer]] = []

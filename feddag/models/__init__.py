@@ -114,7 +114,8 @@ def _check_classes(network: nn.Module, input_shape: Shape, num_classes: int, nam
         raise InvalidInput(f"model '{name}': encoder and head do not fit together: {reason}") from error
     if logits.shape != (2, num_classes):
         raise InvalidInput(
-            f"model '{name}' returns {tuple(logits.shape[1:])} outputs a sample, the data have {num_classes} classes"
+            f"model '{name}' returns {tuple(logits.shape[1:])} outputs a sample, "
+            f"the data have {num_classes} classes"
         )
 
 

@@ -182,7 +182,7 @@ def test_a_full_disk_leaves_the_last_good_checkpoint(finished, tmp_path, monkeyp
 
     monkeypatch.setattr(checkpoint.os, "fsync", full_after_a_while)
     with pytest.raises(
-        FederationError, match="no space left while writing .*: what was saved before is intact"
+        FederationError, match=r"no space left while writing .*: what was saved before is intact"
     ):
         run(small(), folder=folder)
     monkeypatch.undo()

@@ -7,7 +7,7 @@ import hashlib
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -31,17 +31,21 @@ class EventLog:
     def write(self, kind: str, **fields: Any) -> Event:
         """Append one event."""
         event: Event = {"event": kind, **fields}
-        self._guarded(lambda: self._file.write(json.dumps(event, allow_nan=False).encode() + b"\n"))
+        with self._guarded():
+            self._file.write(json.dumps(event, allow_nan=False).encode() + b"\n")
         return event
 
     def sync(self) -> int:
         """Force everything to the disk; the log's length in bytes."""
-        self._guarded(lambda: (self._file.flush(), os.fsync(self._file.fileno())))
+        with self._guarded():
+            self._file.flush()
+            os.fsync(self._file.fileno())
         return self._file.tell()
 
-    def _guarded(self, act: Callable[[], object]) -> None:
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
         try:
-            act()
+            yield
         except OSError as error:
             raise cannot_write(self._path, error) from error
 

@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from feddag.core.algorithm import Server
+from feddag.core.algorithm import Answer, Server
 from feddag.core.deployment import LocalTraining
-from feddag.core.errors import InvalidInput
-from feddag.core.examples import Examples
 from feddag.core.seeds import Seed
 from feddag.core.task import Client
 from feddag.data.federation import Federation, Pool, Share, Source
@@ -40,6 +38,21 @@ def two_groups(clients: int = 6, samples: int = 24, flip: bool = True, seed: int
         num_classes=2,
         source=Source("toy", "generated"),
         groups=groups,
+    )
+
+
+def four_groups(clients: int = 12, samples: int = 24) -> Federation:
+    """`two_groups` twice: clients 2, 3, 6, 7, … see the first two features exchanged."""
+    federation = two_groups(clients, samples)
+    x = federation.train.x.copy()
+    for i in range(clients):
+        rows = slice(i * samples, (i + 1) * samples)
+        x[rows] = x[rows][:, [1, 0, 2, 3]] if i % 4 >= 2 else x[rows]
+    pool = Pool(x, federation.train.y)
+    clients_ = {f"c{i:02d}": federation.clients[f"c{i}"] for i in range(clients)}
+    groups = {f"c{i:02d}": i % 4 for i in range(clients)}
+    return Federation(
+        clients=clients_, train=pool, test=pool, num_classes=2, source=federation.source, groups=groups
     )
 
 
@@ -118,14 +131,9 @@ class FailingEngine:
         self.engine, self.failing, self.memory = engine, failing, engine.memory
 
     def ask(self, task: Any, requests: Mapping[str, Any], exchange: Any) -> Mapping[str, Any]:
-        from feddag.core.algorithm import Answer
-
         asked = {c: r for c, r in requests.items() if c not in self.failing}
         answers = dict(self.engine.ask(task, asked, exchange))
         return answers | {c: Answer(failure="no answer") for c in requests if c in self.failing}
 
     def close(self) -> None:
         self.engine.close()
-
-
-__all__ = ["LOCAL", "Examples", "FailingEngine", "InvalidInput", "Toy", "two_groups", "with_newcomers"]

@@ -1,31 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The machine's own limit: independent single-thread sgemm streams, one per core, at the same time.
 
-    python benchmarks/limit.py [--workers 2] [--seconds 1.0]
+    python benchmarks/limit.py [--workers 2] [--seconds 0.5]
 
 Prints one JSON line. The best library and matrix size count: a limit should be hard to beat.
 """
 
 from __future__ import annotations
 
-import os
-
-for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ[variable] = "1"  # before numpy and torch read them
-
 import argparse
 import json
 import multiprocessing
-import sys
+import os
 import time
 from collections.abc import Callable
 from multiprocessing.synchronize import Barrier
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parent / "peers"))
-from workload import WORKLOADS, flops_per_sample
+from peers.workload import WORKLOADS, flops_per_sample
 
 SIZES = (256, 512, 1024, 2048)
 
@@ -56,10 +48,13 @@ def stream(library: str, size: int, seconds: float, barrier: Barrier, out: multi
 
 def measure(library: str, size: int, workers: int, seconds: float) -> float:
     """FLOP/s of all streams together."""
+    for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+        os.environ[variable] = "1"  # the spawned streams read them when they import numpy and torch
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(workers), context.Queue()
     streams = [
-        context.Process(target=stream, args=(library, size, seconds, barrier, results)) for _ in range(workers)
+        context.Process(target=stream, args=(library, size, seconds, barrier, results))
+        for _ in range(workers)
     ]
     for process in streams:
         process.start()
@@ -71,9 +66,9 @@ def measure(library: str, size: int, workers: int, seconds: float) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--seconds", type=float, default=0.5)
     options = parser.parse_args()
     measured = {
         f"{library} {size}": measure(library, size, options.workers, options.seconds)

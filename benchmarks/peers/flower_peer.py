@@ -4,44 +4,16 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Iterable
-from functools import lru_cache
 from importlib.metadata import version
 
-import torch
+from flower_client import client_app
 from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MessageType, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
-from workload import Plan, Reporter, train_client
-
-client_app = ClientApp()
-
-
-@lru_cache(maxsize=1)
-def plan_of(path: str) -> Plan:
-    """A plan and its memory-mapped data, kept by each actor between clients."""
-    return Plan.load(path)
-
-
-@client_app.train()
-def train(message: Message, context: Context) -> Message:
-    """Train the client named in the message."""
-    torch.set_num_threads(1)
-    config = message.content["config"]
-    plan, client = plan_of(str(config["plan"])), int(config["client"])
-    model = plan.initial_model()
-    model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-    images, labels = plan.data.client(client)
-    train_client(model, images, labels, plan, seed=client)
-    content = RecordDict(
-        {
-            "arrays": ArrayRecord(model.state_dict()),
-            "metrics": MetricRecord({"num-examples": len(labels)}),
-        }
-    )
-    return Message(content=content, reply_to=message)
+from workload import Plan, Reporter
 
 
 class SharedCohorts(FedAvg):
@@ -90,7 +62,7 @@ def main(path: str) -> None:
     def serve(grid: Grid, context: Context) -> None:
         strategy = SharedCohorts(plan, path, reporter)
         while len(list(grid.get_node_ids())) < plan.data.num_clients:
-            pass
+            time.sleep(0.01)
         arrays = ArrayRecord(plan.initial_model().state_dict())
         reporter.ready(flwr=version("flwr"), ray=version("ray"), torch=version("torch"))
         result = strategy.start(grid, arrays, num_rounds=plan.rounds)

@@ -23,6 +23,7 @@ class Sampler:
         self._clients: Iterator[int] = cycle(chain.from_iterable(cohorts))
 
     def __call__(self) -> int:
+        """The next client."""
         return next(self._clients)
 
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:  # the driver prepares workloads without importing torch
-    import torch
     from torch import Tensor, nn
 
 FASHION_MNIST_FOLDER = Path("/usr/share/datasets/fashion-mnist")  # Debian package dataset-fashion-mnist
@@ -126,7 +125,7 @@ def as_floats(images: np.ndarray) -> Tensor:
     """Bytes to floats in [-1, 1]."""
     import torch
 
-    return torch.from_numpy(images).float().div_(127.5).sub_(1.0)
+    return torch.from_numpy(np.array(images, dtype=np.float32)).div_(127.5).sub_(1.0)
 
 
 def build_model(workload: str) -> nn.Module:
@@ -253,7 +252,13 @@ def prepare(name: str, root: Path, seed: int) -> Path:
     for array_name, array in arrays.items():
         np.save(folder / f"{array_name}.npy", array)
     sizes = [len(rows) for rows in clients]
-    made = {"source": source, "seed": seed, "smallest": min(sizes), "largest": max(sizes), "total": sum(sizes)}
+    made = {
+        "source": source,
+        "seed": seed,
+        "smallest": min(sizes),
+        "largest": max(sizes),
+        "total": sum(sizes),
+    }
     (folder / "made.json").write_text(json.dumps(made))
     return folder
 

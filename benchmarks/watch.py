@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a command, read its JSON lines and watch the memory of its whole process tree (Linux /proc)."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SAMPLE_SECONDS = 0.2
+PROPORTIONAL_EVERY = 5  # smaps_rollup is dear: read it on every fifth sample only
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+class CommandFailed(Exception):
+    """A contender ended with an error."""
+
+
+@dataclass
+class Watched:
+    """What a finished command printed and used."""
+
+    lines: list[dict[str, Any]] = field(default_factory=list)
+    peak_rss: int = 0  # sum over processes: pages they share are counted once per process
+    peak_pss: int = 0  # shared pages divided among those who share them
+
+
+def run(command: list[str], env: dict[str, str], log: Path, timeout: float) -> Watched:
+    """Run a command to its end; anything it says that is not JSON goes to the log."""
+    watched = Watched()
+    with log.open("w") as log_file:
+        env = {**env, "BENCHMARK_LAUNCHED": repr(time.time())}
+        process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log_file, text=True)
+        reader = threading.Thread(target=_read, args=(process, watched, log_file))
+        reader.start()
+        deadline = time.monotonic() + timeout
+        try:
+            sample = 0
+            while process.poll() is None:
+                if time.monotonic() > deadline:
+                    raise CommandFailed(f"{command[1]} did not end within {timeout:.0f} s; see {log}")
+                members = tree(process.pid)
+                watched.peak_rss = max(watched.peak_rss, sum(map(resident, members)))
+                if sample % PROPORTIONAL_EVERY == 0:
+                    watched.peak_pss = max(watched.peak_pss, sum(map(proportional, members)))
+                sample += 1
+                time.sleep(SAMPLE_SECONDS)
+        finally:
+            if process.poll() is None:
+                end([process.pid, *tree(process.pid)])
+            process.wait()
+            reader.join()
+    if process.returncode != 0:
+        last = " / ".join(log.read_text(errors="replace").strip().splitlines()[-3:])
+        raise CommandFailed(f"{command[1]} ended with code {process.returncode}; see {log}: {last}")
+    return watched
+
+
+def _read(process: subprocess.Popen[str], watched: Watched, log_file: Any) -> None:
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("{"):
+            watched.lines.append(json.loads(line))
+        else:
+            log_file.write(line)
+
+
+def tree(root: int) -> list[int]:
+    """A process and all its descendants."""
+    children: dict[int, list[int]] = {}
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            # The command's name may hold spaces and brackets: fields start after the last bracket.
+            parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, IndexError):
+            continue  # ended meanwhile
+        children.setdefault(parent, []).append(int(entry.name))
+    found = [root]
+    for member in found:  # grows while it is read: breadth first
+        found += children.get(member, [])
+    return found
+
+
+def resident(pid: int) -> int:
+    """Resident bytes of one process."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * PAGE
+    except (OSError, IndexError):
+        return 0
+
+
+def proportional(pid: int) -> int:
+    """Resident bytes of one process, shared pages divided among their users."""
+    try:
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return 0
+
+
+def end(members: list[int]) -> None:
+    """Kill exactly these processes."""
+    for pid in members:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue

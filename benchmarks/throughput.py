@@ -55,7 +55,7 @@ class Run:
     parameters: int
     peak_rss: int
     peak_pss: int
-    load_before: float
+    others: float  # cores kept busy by other processes meanwhile
     versions: dict[str, str]
 
 
@@ -75,11 +75,13 @@ def main() -> None:
             for repeat in range(options.repeats):
                 for contender, python in pythons.items():
                     plan = make_plan(options, name, folder, batch_size)
+                    watch.wait_until_idle(options.patience)
                     run = measure(contender, python, plan, repeat, data, options.timeout)
                     runs.append(run)
                     console.print(
                         f"{name} batch {batch_size} repeat {repeat + 1}/{options.repeats}: "
-                        f"{TITLES[contender]} {run.throughput:,.0f} samples/s",
+                        f"{TITLES[contender]} {run.throughput:,.0f} samples/s"
+                        + (f" (others used {run.others:.1f} cores)" if run.others > 0.2 else ""),
                         highlight=False,
                     )
             console.print(table(name, batch_size, runs, limits, folder))
@@ -113,6 +115,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=None, help="local epochs [w1: 10, w2: 1]")
     parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=60.0,
+        help="longest wait in seconds for an idle machine, before each run [60]",
+    )
     parser.add_argument("--timeout", type=float, default=1800.0, help="seconds a single run may take")
     parser.add_argument("--torch", default="torch==2.13.0", help="requirement in the peers' environments")
     parser.add_argument("--flower", default="flwr[simulation]==1.41.0", help="requirement for Flower")
@@ -175,9 +183,10 @@ def measure(contender: str, python: Path, plan: Plan, repeat: int, data: Path, t
     """Run one contender once."""
     path = data / f"plan-{contender}.json"
     plan.save(path)
-    load = os.getloadavg()[0]
     command = [str(python), str(HERE / "peers" / SCRIPTS[contender]), str(path)]
     env = environments.variables(contender, python)
+    if contender == "ours":
+        env["PYTHONPATH"] = str(HERE.parent)  # this checkout, whatever is installed
     watched = watch.run(command, env, data / f"log-{contender}.txt", timeout)
     events: dict[str, list[dict[str, Any]]] = {"ready": [], "round": [], "finished": []}
     for line in watched.lines:
@@ -200,7 +209,7 @@ def measure(contender: str, python: Path, plan: Plan, repeat: int, data: Path, t
         parameters=events["finished"][0]["parameters"],
         peak_rss=watched.peak_rss,
         peak_pss=watched.peak_pss,
-        load_before=load,
+        others=watched.others,
         versions=events["ready"][0]["versions"],
     )
 
@@ -237,6 +246,7 @@ def summary(
             "peak_rss": max(run.peak_rss for run in group),
             "peak_pss": max(run.peak_pss for run in group),
             "accuracy": median(group, "accuracy"),
+            "others": max(run.others for run in group),
             "ours_over_this": paired_ratio(groups.get("ours"), group),
             "this_over_authors": paired_ratio(group, groups.get("authors")),
             "share_of_limit": median(group, "throughput") / limit if limit else None,
@@ -265,7 +275,7 @@ def table(name: str, batch_size: int, runs: list[Run], limits: list[dict[str, An
     result.add_column("contender")
     for heading in (
         *("samples/s", "(range)", "ours ÷ this", "÷ prototype", "of limit", "s/round", "first round s"),
-        *("start-up s", "RSS MB", "PSS MB", "accuracy"),
+        *("start-up s", "RSS MB", "PSS MB", "accuracy", "others"),
     ):
         result.add_column(heading, justify="right")
     for row in summary(name, batch_size, runs, limits):
@@ -282,6 +292,7 @@ def table(name: str, batch_size: int, runs: list[Run], limits: list[dict[str, An
             f"{row['peak_rss'] / 1e6:,.0f}",
             f"{row['peak_pss'] / 1e6:,.0f}",
             f"{row['accuracy']:.3f}",
+            f"{row['others']:.2f}",
         )
     if limits:
         best = max(limits, key=lambda line: line["flops_per_second"])

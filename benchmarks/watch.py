@@ -15,6 +15,7 @@ from typing import Any
 
 SAMPLE_SECONDS = 0.2
 PROPORTIONAL_EVERY = 5  # smaps_rollup is dear: read it on every fifth sample only
+TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -29,11 +30,14 @@ class Watched:
     lines: list[dict[str, Any]] = field(default_factory=list)
     peak_rss: int = 0  # sum over processes: pages they share are counted once per process
     peak_pss: int = 0  # shared pages divided among those who share them
+    others: float = 0.0  # cores that processes outside this tree kept busy meanwhile, on average
 
 
 def run(command: list[str], env: dict[str, str], log: Path, timeout: float) -> Watched:
     """Run a command to its end; anything it says that is not JSON goes to the log."""
     watched = Watched()
+    own: dict[int, float] = {}  # processor seconds of each process of the tree, when last seen
+    busy, started = busy_seconds() - own_seconds(), time.monotonic()
     with log.open("w") as log_file:
         env = {**env, "BENCHMARK_LAUNCHED": repr(time.time())}
         process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log_file, text=True)
@@ -46,6 +50,7 @@ def run(command: list[str], env: dict[str, str], log: Path, timeout: float) -> W
                 if time.monotonic() > deadline:
                     raise CommandFailed(f"{command[1]} did not end within {timeout:.0f} s; see {log}")
                 members = tree(process.pid)
+                own.update((member, used_seconds(member)) for member in members)
                 watched.peak_rss = max(watched.peak_rss, sum(map(resident, members)))
                 if sample % PROPORTIONAL_EVERY == 0:
                     watched.peak_pss = max(watched.peak_pss, sum(map(proportional, members)))
@@ -56,6 +61,8 @@ def run(command: list[str], env: dict[str, str], log: Path, timeout: float) -> W
                 end([process.pid, *tree(process.pid)])
             process.wait()
             reader.join()
+    busy = busy_seconds() - own_seconds() - busy - sum(own.values())
+    watched.others = max(0.0, busy / (time.monotonic() - started))
     if process.returncode != 0:
         last = " / ".join(log.read_text(errors="replace").strip().splitlines()[-3:])
         raise CommandFailed(f"{command[1]} ended with code {process.returncode}; see {log}: {last}")
@@ -104,6 +111,39 @@ def proportional(pid: int) -> int:
     except OSError:
         pass
     return 0
+
+
+def used_seconds(pid: int) -> float:
+    """Processor seconds a process has used."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def own_seconds() -> float:
+    """Processor seconds of this process alone."""
+    return time.process_time()
+
+
+def busy_seconds() -> float:
+    """Processor seconds the whole machine has been busy, hypervisor included."""
+    user, nice, system, _, _, irq, softirq, steal = map(
+        int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    )
+    return (user + nice + system + irq + softirq + steal) / TICKS
+
+
+def wait_until_idle(patience: float, allowed: float = 0.15) -> float:
+    """Wait until others keep fewer than `allowed` cores busy, at most `patience` s; return the last share."""
+    deadline = time.monotonic() + patience
+    while True:
+        before, started = busy_seconds() - own_seconds(), time.monotonic()
+        time.sleep(1.0)
+        share = (busy_seconds() - own_seconds() - before) / (time.monotonic() - started)
+        if share < allowed or time.monotonic() > deadline:
+            return share
 
 
 def end(members: list[int]) -> None:

@@ -142,7 +142,8 @@ def build_model(workload: str) -> nn.Module:
         *(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(64, 128, 3), nn.ReLU(), nn.MaxPool2d(2)),
         *(nn.Conv2d(128, 256, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
-        *(nn.Linear(1024, 128), nn.ReLU(), nn.Linear(128, 256), nn.ReLU(), nn.Linear(256, NUM_CLASSES)),
+        *(nn.Linear(1024, 128), nn.ReLU(), nn.Dropout(0.5)),
+        *(nn.Linear(128, 256), nn.ReLU(), nn.Dropout(0.5), nn.Linear(256, NUM_CLASSES)),
     )
 
 
@@ -236,31 +237,50 @@ def prepare(name: str, root: Path, seed: int) -> Path:
     random = np.random.default_rng(seed)
     source, (images, labels, test_images, test_labels) = load_images(workload, random)
     clients = list(split(labels, workload, random))
-    cohorts = [
-        np.sort(random.choice(workload.num_clients, workload.cohort_size, replace=False))
-        for _ in range(ROUNDS_DRAWN)
-    ]
-    arrays = {
-        "images": images,
-        "labels": labels,
-        "test_images": test_images,
-        "test_labels": test_labels,
-        "order": np.concatenate(clients),
-        "bounds": np.cumsum([0, *map(len, clients)]),
-        "cohorts": np.stack(cohorts),
-    }
-    for array_name, array in arrays.items():
-        np.save(folder / f"{array_name}.npy", array)
+    write_images(folder, images, labels, test_images, test_labels)
+    write_clients(folder, clients, draw_cohorts(workload.num_clients, workload.cohort_size, random))
     sizes = [len(rows) for rows in clients]
-    made = {
-        "source": source,
-        "seed": seed,
-        "smallest": min(sizes),
-        "largest": max(sizes),
-        "total": sum(sizes),
-    }
-    (folder / "made.json").write_text(json.dumps(made))
+    made = {"source": source, "smallest": min(sizes), "largest": max(sizes), "total": sum(sizes)}
+    (folder / "made.json").write_text(json.dumps(made))  # last: says that the rest is whole
     return folder
+
+
+def prepare_scaled(num_clients: int, samples: int, share: float, root: Path, seed: int) -> Path:
+    """Any number of w1 clients with equally many images each, drawn from the same pool with repetition."""
+    folder = root / f"w1-{num_clients}-clients-of-{samples}-seed{seed}"
+    if (folder / "made.json").exists():
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    pool = prepare("w1", root, seed)
+    for name in ("images", "labels", "test_images", "test_labels"):
+        (folder / f"{name}.npy").unlink(missing_ok=True)
+        (folder / f"{name}.npy").symlink_to((pool / f"{name}.npy").resolve())
+    random = np.random.default_rng([seed, num_clients])
+    available = len(np.load(folder / "labels.npy"))
+    clients = [random.choice(available, samples, replace=False) for _ in range(num_clients)]
+    cohorts = draw_cohorts(num_clients, max(1, round(share * num_clients)), random)
+    write_clients(folder, clients, cohorts)
+    (folder / "made.json").write_text(json.dumps({"source": "images of w1, drawn with repetition"}))
+    return folder
+
+
+def draw_cohorts(num_clients: int, size: int, random: np.random.Generator) -> np.ndarray:
+    """Who trains in which round, `(ROUNDS_DRAWN, size)`."""
+    rounds = [np.sort(random.choice(num_clients, size, replace=False)) for _ in range(ROUNDS_DRAWN)]
+    return np.stack(rounds)
+
+
+def write_images(folder: Path, *arrays: np.ndarray) -> None:
+    """Training and test images with their labels."""
+    for name, array in zip(("images", "labels", "test_images", "test_labels"), arrays, strict=True):
+        np.save(folder / f"{name}.npy", array)
+
+
+def write_clients(folder: Path, clients: list[np.ndarray], cohorts: np.ndarray) -> None:
+    """Each client's sample positions and the cohort of each round."""
+    np.save(folder / "order.npy", np.concatenate(clients))
+    np.save(folder / "bounds.npy", np.cumsum([0, *map(len, clients)]))
+    np.save(folder / "cohorts.npy", cohorts)
 
 
 def load_images(workload: Workload, random: np.random.Generator) -> tuple[str, tuple[np.ndarray, ...]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import statistics
 import sys
 from pathlib import Path
@@ -113,6 +114,7 @@ def table(rows: list[dict[str, Any]]) -> Table:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     try:
         main()
     except watch.CommandFailed as error:

@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import platform
+import signal
 import statistics
 import sys
 from collections.abc import Callable
@@ -30,10 +31,10 @@ from rich.table import Table
 HERE = Path(__file__).parent
 CONTENDERS = ("ours", "flower", "pfl", "authors", "limit")
 TITLES = {
-    "ours": "feddag (process engine)",
-    "flower": "Flower simulation",
+    "ours": "feddag",
+    "flower": "Flower",
     "pfl": "Apple pfl",
-    "authors": "prototype loop",
+    "authors": "prototype",
 }
 SCRIPTS = {"ours": "ours.py", "flower": "flower_peer.py", "pfl": "pfl_peer.py", "authors": "authors_way.py"}
 
@@ -51,6 +52,7 @@ class Run:
     round_seconds: list[float]
     samples_per_second: list[float]
     throughput: float  # samples/s over all rounds after the first
+    per_core_second: float  # samples in a second of processor time, over the same rounds
     accuracy: float
     parameters: int
     peak_rss: int
@@ -78,6 +80,7 @@ def main() -> None:
                     watch.wait_until_idle(options.patience)
                     run = measure(contender, python, plan, repeat, data, options.timeout)
                     runs.append(run)
+                    write(options, runs, limits)
                     console.print(
                         f"{name} batch {batch_size} repeat {repeat + 1}/{options.repeats}: "
                         f"{TITLES[contender]} {run.throughput:,.0f} samples/s"
@@ -85,22 +88,22 @@ def main() -> None:
                         highlight=False,
                     )
             console.print(table(name, batch_size, runs, limits, folder))
+    console.print(f"written to {options.out}")
+
+
+def write(options: argparse.Namespace, runs: list[Run], limits: list[dict[str, Any]]) -> None:
+    """Everything measured so far, so that an interrupted benchmark loses nothing."""
+    measured = dict.fromkeys((run.workload, run.batch_size) for run in runs)
     result = {
         "settings": {key: str(value) for key, value in vars(options).items()},
         "hardware": hardware(),
         "python": platform.python_version(),
         "limit": limits,
         "runs": [vars(run) for run in runs],
-        "summary": [
-            row
-            for name in options.workload
-            for size in options.batch
-            for row in summary(name, size, runs, limits)
-        ],
+        "summary": [row for name, size in measured for row in summary(name, size, runs, limits)],
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(result, indent=1))
-    console.print(f"written to {options.out}")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -195,6 +198,7 @@ def measure(contender: str, python: Path, plan: Plan, repeat: int, data: Path, t
     if len(rounds) != plan.rounds or not events["finished"]:
         raise watch.CommandFailed(f"{contender} reported {len(rounds)} of {plan.rounds} rounds")
     counted = rounds[1:]  # the first one starts workers and fills caches; it is reported apart
+    samples = sum(line["samples"] for line in counted)
     return Run(
         contender=contender,
         workload=plan.workload,
@@ -204,7 +208,8 @@ def measure(contender: str, python: Path, plan: Plan, repeat: int, data: Path, t
         first_round_seconds=rounds[0]["seconds"],
         round_seconds=[line["seconds"] for line in rounds],
         samples_per_second=[line["samples"] / line["seconds"] for line in rounds],
-        throughput=sum(line["samples"] for line in counted) / sum(line["seconds"] for line in counted),
+        throughput=samples / sum(line["seconds"] for line in counted),
+        per_core_second=samples / (rounds[-1]["processor_seconds"] - rounds[0]["processor_seconds"]),
         accuracy=events["finished"][0]["accuracy"],
         parameters=events["finished"][0]["parameters"],
         peak_rss=watched.peak_rss,
@@ -238,6 +243,7 @@ def summary(
             "batch_size": batch_size,
             "contender": contender,
             "samples_per_second": median(group, "throughput"),
+            "per_core_second": median(group, "per_core_second"),
             "slowest": min(run.throughput for run in group),
             "fastest": max(run.throughput for run in group),
             "round_seconds": statistics.median(s for run in group for s in run.round_seconds[1:]),
@@ -261,10 +267,10 @@ def median(group: list[Run], field: str) -> float:
 
 
 def paired_ratio(over: list[Run] | None, under: list[Run] | None) -> float | None:
-    """Median over repeats of throughput ratios taken within a repeat."""
+    """Median over repeats of throughput ratios taken within a repeat; a repeat not finished is left out."""
     if not over or not under:
         return None
-    return statistics.median(a.throughput / b.throughput for a, b in zip(over, under, strict=True))
+    return statistics.median(a.throughput / b.throughput for a, b in zip(over, under, strict=False))
 
 
 def table(name: str, batch_size: int, runs: list[Run], limits: list[dict[str, Any]], folder: Path) -> Table:
@@ -274,7 +280,16 @@ def table(name: str, batch_size: int, runs: list[Run], limits: list[dict[str, An
     result = Table(title=title, title_justify="left")
     result.add_column("contender")
     for heading in (
-        *("samples/s", "(range)", "ours ÷ this", "÷ prototype", "of limit", "s/round", "first round s"),
+        *(
+            "samples/s",
+            "(range)",
+            "/core-s",
+            "ours ÷ this",
+            "÷ prototype",
+            "of limit",
+            "s/round",
+            "first round s",
+        ),
         *("start-up s", "RSS MB", "PSS MB", "accuracy", "others"),
     ):
         result.add_column(heading, justify="right")
@@ -283,6 +298,7 @@ def table(name: str, batch_size: int, runs: list[Run], limits: list[dict[str, An
             TITLES[row["contender"]],
             f"{row['samples_per_second']:,.0f}",
             f"{row['slowest']:,.0f}–{row['fastest']:,.0f}",
+            f"{row['per_core_second']:,.0f}",
             shown(row["ours_over_this"], "{:.2f}×"),
             shown(row["this_over_authors"], "{:.2f}×"),
             shown(row["share_of_limit"], "{:.1%}"),
@@ -330,6 +346,7 @@ def hardware() -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # ends the contender that runs, too
     try:
         main()
     except watch.CommandFailed as error:

@@ -41,7 +41,7 @@ def run(command: list[str], env: dict[str, str], log: Path, timeout: float) -> W
     with log.open("w") as log_file:
         env = {**env, "BENCHMARK_LAUNCHED": repr(time.time())}
         process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log_file, text=True)
-        reader = threading.Thread(target=_read, args=(process, watched, log_file))
+        reader = threading.Thread(target=_read, args=(process, watched, own, log_file))
         reader.start()
         deadline = time.monotonic() + timeout
         try:
@@ -50,7 +50,8 @@ def run(command: list[str], env: dict[str, str], log: Path, timeout: float) -> W
                 if time.monotonic() > deadline:
                     raise CommandFailed(f"{command[1]} did not end within {timeout:.0f} s; see {log}")
                 members = tree(process.pid)
-                own.update((member, used_seconds(member)) for member in members)
+                for member in members:
+                    own[member] = max(own.get(member, 0.0), used_seconds(member))
                 watched.peak_rss = max(watched.peak_rss, sum(map(resident, members)))
                 if sample % PROPORTIONAL_EVERY == 0:
                     watched.peak_pss = max(watched.peak_pss, sum(map(proportional, members)))
@@ -69,13 +70,15 @@ def run(command: list[str], env: dict[str, str], log: Path, timeout: float) -> W
     return watched
 
 
-def _read(process: subprocess.Popen[str], watched: Watched, log_file: Any) -> None:
+def _read(process: subprocess.Popen[str], watched: Watched, own: dict[int, float], log_file: Any) -> None:
+    """Collect JSON lines, each with the processor seconds the tree had used when it was printed."""
     assert process.stdout is not None
     for line in process.stdout:
-        if line.startswith("{"):
-            watched.lines.append(json.loads(line))
-        else:
+        if not line.startswith("{"):
             log_file.write(line)
+            continue
+        used = {**own, **{member: used_seconds(member) for member in tree(process.pid)}}
+        watched.lines.append({**json.loads(line), "processor_seconds": sum(used.values())})
 
 
 def tree(root: int) -> list[int]:

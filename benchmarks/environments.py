@@ -31,7 +31,11 @@ def make(name: str, requirements: list[str]) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     # One call, so that the pinned torch is not replaced by what a peer would choose.
-    subprocess.run([python, "-m", "pip", "install", "--quiet", *requirements], check=True)
+    if subprocess.run([python, "-m", "pip", "install", "--quiet", *requirements]).returncode:
+        sys.exit(
+            f"could not install {', '.join(requirements)} (reasons above): give other versions with --torch and "
+            f"--{name}, or leave '{name}' out of --only"
+        )
     installed.write_text(json.dumps(requirements))
     return python
 

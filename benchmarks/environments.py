@@ -33,8 +33,8 @@ def make(name: str, requirements: list[str]) -> Path:
     # One call, so that the pinned torch is not replaced by what a peer would choose.
     if subprocess.run([python, "-m", "pip", "install", "--quiet", *requirements]).returncode:
         sys.exit(
-            f"could not install {', '.join(requirements)} (reasons above): give other versions with --torch and "
-            f"--{name}, or leave '{name}' out of --only"
+            f"could not install {', '.join(requirements)} (reasons above): set other versions with "
+            f"--torch and --{name}, or leave '{name}' out of --only"
         )
     installed.write_text(json.dumps(requirements))
     return python

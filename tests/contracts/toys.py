@@ -27,6 +27,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "perfedavg": {"beta": 0.05},
     "fedmix": {"group_size": 5, "pool_size": 20},
     "fedbr": {"pseudo_size": 8},
+    "ifca": {"initial_draws": 3},
     "fedrc": {"num_clusters": 2},
 }
 TRAINING = {"local_epochs": 2, "batch_size": 16, "lr": 0.1}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One's own data: what lies in a folder or a table, client by client, and everything that is wrong with it."""
+"""One's own data: what a folder or a table holds, client by client, and everything that is wrong."""
 
 import csv
 import zipfile
@@ -44,7 +44,7 @@ class HasClients(Protocol):
 
 
 def read_own(path: Path, label: str, client: str) -> Reading:
-    """Read a folder with one entry per client, or one table with a client column; never raises for bad data."""
+    """Read a folder with an entry per client, or one table with a client column; never raises."""
     if path.is_dir():
         return _checked(_read_folder(path, label))
     if path.is_file() and path.suffix in TABLES:

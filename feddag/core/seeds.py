@@ -3,7 +3,7 @@
 
 Keyed by purpose, never drawn from a stream, so adding a client, a worker or a method moves nothing else:
 
-    >>> (Seed(7) / "round" / 3 / "client" / "c01").integer() == (Seed(7) / "round" / 3 / "client" / "c01").integer()
+    >>> (Seed(7) / "round" / 3 / "c01").integer() == (Seed(7) / "round" / 3 / "c01").integer()
     True
 """
 

@@ -151,7 +151,7 @@ class PartitionConfig(_Settings):
         default=None, ge=1, description="a client is tested on at most so many samples, drawn once"
     )
     validation: float = Field(
-        default=0.0, ge=0, lt=1, description="share of each client's training samples held out for validation"
+        default=0.1, ge=0, lt=1, description="share of each client's training samples held out for validation"
     )
     newcomers: float = Field(default=0.0, ge=0, lt=1, description="share of the clients that join later")
     concept: ConceptConfig | None = Field(default=None, description="concept shift on top (Distribution II)")

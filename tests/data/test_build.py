@@ -110,7 +110,10 @@ def test_noise_of_an_image_does_not_depend_on_who_else_takes_part():
     feature = {"types": ("gaussian_noise",)}
     federations = [
         build_federation(
-            DataConfig(max_train=100, max_test=20), PartitionConfig(kind="iid", feature=feature), n, Seed(0)
+            DataConfig(max_train=100, max_test=20),
+            PartitionConfig(kind="iid", feature=feature, validation=0.0),
+            n,
+            Seed(0),
         )
         for n in (2, 5)
     ]
@@ -140,7 +143,11 @@ def test_an_unknown_corruption_is_named():
 
 def test_rows_given_by_the_user_are_used_as_they_are():
     federation = partition_dataset(
-        even(3, 10), PartitionConfig(), None, Seed(0), dealt={"a": np.array([0, 1]), "b": np.array([1, 2])}
+        even(3, 10),
+        PartitionConfig(validation=0.0),
+        None,
+        Seed(0),
+        dealt={"a": np.array([0, 1]), "b": np.array([1, 2])},
     )
     assert federation.clients["b"].train.tolist() == [1, 2]
     with pytest.raises(InvalidInput, match="client 'a': rows from 0 to 29 expected"):

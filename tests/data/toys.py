@@ -30,7 +30,7 @@ def even(classes: int, per_class: int, **more) -> Dataset:
 
 
 def split(dataset: Dataset, clients: int | None, seed: int = 0, **settings) -> Federation:
-    return partition_dataset(dataset, PartitionConfig(**settings), clients, Seed(seed))
+    return partition_dataset(dataset, PartitionConfig(**{"validation": 0.0, **settings}), clients, Seed(seed))
 
 
 def used_rows(federation: Federation) -> np.ndarray:

@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from feddag.data_cli import app as data_app
+
 app = typer.Typer(
     name="feddag",
     help="Clustered federated learning: FedDAG and the methods it is compared with.",
@@ -16,6 +18,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(data_app, name="data")
 
 Overrides = Annotated[
     list[str] | None,

@@ -224,7 +224,8 @@ class FedDAG:
     def find_clusters(self, server: Server) -> tuple[dict[str, Signature], Clustering]:
         """Ask all clients to sign, and cluster them: the answer to "which of my clients are alike?"."""
         start, mask = self.common_start(server)
-        signatures = server.ask(sign, broadcast(self.question(start, mask), server.clients))
+        request = self.question(start, mask, keep=self.primary_start == "warm")
+        signatures = server.ask(sign, broadcast(request, server.clients))
         return signatures, self.cluster(signatures, mask)
 
     def cluster(self, signatures: dict[str, Signature], seed: int) -> Clustering:
@@ -258,7 +259,7 @@ class FedDAG:
             return tuple((z,) for z in range(num_clusters))
         return tuple(tuple(graph.sources_of(z)) for z in range(num_clusters))
 
-    def question(self, start: Params, mask: int) -> Sign:
+    def question(self, start: Params, mask: int, keep: bool) -> Sign:
         """What clients are asked at the start, and newcomers later."""
         return Sign(
             start=start,
@@ -270,6 +271,7 @@ class FedDAG:
             vectors=self.vectors,
             svd=self.svd,
             min_samples_per_vector=self.min_samples_per_vector,
+            keep=keep,
         )
 
     @property
@@ -360,8 +362,8 @@ class FedDAG:
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Newcomers sign from the stored start and mask; old clients stay where they are (G1–G3)."""
         strangers = [c for c in newcomers if c not in state.signatures]  # who signed before stays as it is
-        request = self.question(state.start, state.mask)
-        replies = server.ask(sign, broadcast(request, strangers))
+        request = self.question(state.start, state.mask, keep=False)
+        replies = server.ask(sign, broadcast(request, strangers), quorum=0.0)
         if not replies:
             return state
         signatures, labels = {**state.signatures, **replies}, state.clusters.labels()

@@ -24,6 +24,7 @@ from feddag.learning.evaluation import Evaluate, evaluate
 from feddag.run import Prepared, prepare
 
 SETTINGS: dict[str, dict[str, Any]] = {
+    "feddag": {"num_clusters": 2, "vectors": 1},
     "perfedavg": {"beta": 0.05},
     "fedmix": {"group_size": 5, "pool_size": 20},
     "fedbr": {"pseudo_size": 8},

@@ -86,6 +86,18 @@ PAPER = ClusteringOptions(
 
 
 @dataclass(frozen=True)
+class Frame:
+    """How proximity was measured: kept, so that newcomers are measured by the same rule."""
+
+    data_scale: MinMax
+    gradient_scale: MinMax
+    count_weights: CountWeights | None
+    weights_N: FloatArray
+    threshold: float
+    options: ClusteringOptions
+
+
+@dataclass(frozen=True)
 class ClusteringResult:
     """Labels, graph, and all that a report or a newcomer needs."""
 
@@ -114,6 +126,18 @@ class ClusteringResult:
     def threshold(self) -> float:
         """The threshold that newcomers are held to."""
         return self.choice.threshold
+
+    @property
+    def frame(self) -> Frame:
+        """What newcomers are measured by."""
+        return Frame(
+            self.data_scale,
+            self.gradient_scale,
+            self.count_weights,
+            self.weights_N,
+            self.threshold,
+            self.options,
+        )
 
 
 def cluster_signatures(
@@ -177,7 +201,7 @@ def cluster_signatures(
 
 
 def newcomer_distances(
-    result: ClusteringResult,
+    result: ClusteringResult | Frame,
     new: Sequence[Subspaces],
     new_counts: ArrayLike,
     new_sketches: ArrayLike | None,

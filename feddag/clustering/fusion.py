@@ -14,7 +14,7 @@ import torch
 
 from feddag.clustering.arrays import FloatArray, row_blocks
 
-Rule = Literal["symmetric", "row"]
+PairRule = Literal["symmetric", "row"]
 
 MLP_LIMIT = 300_000_000
 """Weights of the gate's first layer (2 N^2 x hidden) beyond which it is refused: 1.2 GB."""
@@ -24,7 +24,7 @@ MLP_LIMIT = 300_000_000
 class Entropy:
     """How the entropy of Eq. 8 is measured and how weights combine."""
 
-    rule: Rule = "symmetric"
+    rule: PairRule = "symmetric"
     """symmetric: w_ij = (w_i + w_j) / 2, free of the order of items. row: w_i for i < j, as in Eq. 7."""
     sign: int = 1
     """+1: softmax of distances, as Eq. 8 is written. -1: softmax of -distances, near items weigh most."""
@@ -41,7 +41,7 @@ class Entropy:
 
 
 def fuse(
-    data_NN: FloatArray, gradient_NN: FloatArray, weights_N: FloatArray, rule: Rule = "symmetric"
+    data_NN: FloatArray, gradient_NN: FloatArray, weights_N: FloatArray, rule: PairRule = "symmetric"
 ) -> FloatArray:
     """A of Eq. 7: w G + (1 - w) V, symmetric, zero on the diagonal."""
     fused_NN = np.empty_like(data_NN)
@@ -52,7 +52,7 @@ def fuse(
     return fused_NN
 
 
-def pair_weights(weights_N: FloatArray, rows: slice, rule: Rule) -> FloatArray:
+def pair_weights(weights_N: FloatArray, rows: slice, rule: PairRule) -> FloatArray:
     """w_ij for some rows i and all columns j."""
     if rule == "symmetric":
         return (weights_N[rows, None] + weights_N[None, :]) / 2

@@ -24,9 +24,11 @@ from feddag.learning.evaluation import Evaluate, evaluate
 from feddag.run import Prepared, prepare
 
 SETTINGS: dict[str, dict[str, Any]] = {
+    "feddag": {"num_clusters": 2, "vectors": 1},
     "perfedavg": {"beta": 0.05},
     "fedmix": {"group_size": 5, "pool_size": 20},
     "fedbr": {"pseudo_size": 8},
+    "ifca": {"initial_draws": 3},
     "fedrc": {"num_clusters": 2},
     "pacfl": {"num_clusters": 2, "vectors": 1},
     "cfl": {"eps1": 1e9, "eps2": 0.0, "min_rounds": 0, "min_seen": 0.5},  # splits as soon as it may

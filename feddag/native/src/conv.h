@@ -80,27 +80,32 @@ INLINE void conv_row(const ConvShape* s, const float* in, const float* arranged,
 }
 
 // Maximum over each pooling window (the first of equal ones, as torch takes it), ReLU, and where it came from.
-template <int VECTORS>
+// POOL: 2 for windows of 2 x 2, 0 for any size.
+template <int VECTORS, int POOL>
 INLINE void pool_row(const ConvShape* s, const float* rows, int row, int channel, float* out, int32_t* patch) {
-  const int64_t line = (int64_t)s->out_w * s->pool_w * VECTORS * LANES;
-  for (int v = 0; v < VECTORS; v++) {
-    const int channels = s->out_channels - channel - v * LANES;
-    for (int px = 0; px < s->out_w; px++) {
-      Vec best{};
-      IntVec from{};
-      for (int dy = 0; dy < s->pool_h; dy++)
-        for (int dx = 0; dx < s->pool_w; dx++) {
-          const int x = px * s->pool_w + dx;
-          const Vec value = load(rows + dy * line + ((int64_t)x * VECTORS + v) * LANES);
-          const IntVec here = all_ints((int32_t)((row * s->pool_h + dy) * s->in_row + (int64_t)x * s->in_channels));
-          const IntVec keep = (dy | dx) ? value <= best : IntVec{};  // "not <=" lets a NaN through
+  const int pool_h = POOL ? POOL : s->pool_h, pool_w = POOL ? POOL : s->pool_w;
+  const int64_t line = (int64_t)s->out_w * pool_w * VECTORS * LANES;
+  const int32_t next_row = (int32_t)s->in_row, next_pixel = s->in_channels;
+  int32_t corner = row * pool_h * next_row;
+  for (int px = 0; px < s->out_w; px++, corner += pool_w * next_pixel)
+    UNROLL for (int v = 0; v < VECTORS; v++) {
+      const float* window = rows + ((int64_t)px * pool_w * VECTORS + v) * LANES;
+      Vec best = load(window);
+      IntVec from{};  // relative to the window's corner
+      UNROLL for (int dy = 0; dy < pool_h; dy++)
+        UNROLL for (int dx = 0; dx < pool_w; dx++) {
+          if ((dy | dx) == 0) continue;
+          const Vec value = load(window + dy * line + dx * VECTORS * LANES);
+          const IntVec keep = value <= best;  // false for a NaN, which is let through
           best = keep ? best : value;
-          from = keep ? from : here;
+          from = keep ? from : all_ints(dy * next_row + dx * next_pixel);
         }
+      from += all_ints(corner);
       if (s->relu) {
-        from = best <= Vec{} ? all_ints(-1) : from;
+        from |= (IntVec)(best <= Vec{});  // -1 where shut
         best = Vec{} > best ? Vec{} : best;
       }
+      const int channels = s->out_channels - channel - v * LANES;
       float* to = out + (int64_t)px * s->out_channels + channel + v * LANES;
       if (channels >= LANES)
         store(to, best);
@@ -108,7 +113,6 @@ INLINE void pool_row(const ConvShape* s, const float* rows, int row, int channel
         store_first(to, best, channels);
       if (patch) store_ints(patch + (int64_t)px * s->out_padded + channel + v * LANES, from);
     }
-  }
 }
 
 template <int VECTORS>
@@ -120,8 +124,12 @@ void conv_block(const ConvShape* s, int samples, int channel, const float* in, c
       const float* from = in + b * s->in_sample + (int64_t)py * s->pool_h * s->in_row;
       for (int dy = 0; dy < s->pool_h; dy++)
         conv_row<VECTORS>(s, from + dy * s->in_row, arranged, bias + channel, rows + dy * line);
-      pool_row<VECTORS>(s, rows, py, channel, out + b * s->out_sample + s->out_origin + py * s->out_row,
-                        patch ? patch + ((int64_t)b * s->out_h + py) * s->out_w * s->out_padded : nullptr);
+      float* to = out + b * s->out_sample + s->out_origin + py * s->out_row;
+      int32_t* where = patch ? patch + ((int64_t)b * s->out_h + py) * s->out_w * s->out_padded : nullptr;
+      if (s->pool_h == 2 && s->pool_w == 2)
+        pool_row<VECTORS, 2>(s, rows, py, channel, to, where);
+      else
+        pool_row<VECTORS, 0>(s, rows, py, channel, to, where);
     }
 }
 
@@ -141,38 +149,63 @@ void conv_forward(const ConvShape* s, int samples, const float* in, const float*
 // Pooling lets one pixel of each window through, ReLU shuts more: the gradient of the convolution's output is
 // mostly zeros. So the backward pass walks over a list of the live pixels instead of over all of them.
 
-// Live pixels of one channel over a few samples; returns how many, adds their gradients to *bias.
-INLINE int list_live(const ConvShape* s, int samples, int channel, const int32_t* patch, const float* grad_out,
-                     Live* live, float* bias) {
-  int count = 0;
-  for (int b = 0; b < samples; b++) {
-    const int32_t start = (int32_t)(b * s->in_sample);
-    for (int py = 0; py < s->out_h; py++) {
-      const float* d = grad_out + b * s->out_sample + s->out_origin + py * s->out_row + channel;
-      const int32_t* p = patch + ((int64_t)b * s->out_h + py) * s->out_w * s->out_padded + channel;
-      for (int px = 0; px < s->out_w; px++) {
-        const int32_t from = p[(int64_t)px * s->out_padded];
-        live[count] = {start + from, d[(int64_t)px * s->out_channels]};
-        count += from >= 0;
+// Lists the live pixels of channels `first` and following over a few samples: channel o's from place
+// o * live.room, ending before live.end[o]. Neighbours in a list come from different samples: their patches do not
+// overlap, so that adding to one need not wait for the one before.
+template <int CHANNELS>
+INLINE void list_channels(const ConvShape* s, int samples, int first, const int32_t* patch, const float* grad_out,
+                          Live live) {
+  const int64_t patch_sample = (int64_t)s->out_h * s->out_w * s->out_padded;
+  int32_t* patches[CHANNELS];
+  float* gradients[CHANNELS];
+  int64_t count[CHANNELS] = {};
+  UNROLL for (int o = 0; o < CHANNELS; o++) {
+    patches[o] = live.patch + (first + o) * live.room;
+    gradients[o] = live.gradient + (first + o) * live.room;
+  }
+  for (int py = 0; py < s->out_h; py++)
+    for (int px = 0; px < s->out_w; px++) {
+      const float* d = grad_out + s->out_origin + py * s->out_row + (int64_t)px * s->out_channels + first;
+      const int32_t* from = patch + ((int64_t)py * s->out_w + px) * s->out_padded + first;
+      int32_t start = 0;
+      for (int b = 0; b < samples; b++) {
+        UNROLL for (int o = 0; o < CHANNELS; o++) {  // without a branch: what is not live is overwritten
+          patches[o][count[o]] = start + from[o];
+          gradients[o][count[o]] = d[o];
+          count[o] += from[o] >= 0;
+        }
+        start += (int32_t)s->in_sample, from += patch_sample, d += s->out_sample;
       }
     }
-  }
-  float sum[4] = {0, 0, 0, 0};
-  for (int i = 0; i < count; i++) sum[i & 3] += live[i].gradient;
-  *bias += (sum[0] + sum[1]) + (sum[2] + sum[3]);
-  return count;
+  UNROLL for (int o = 0; o < CHANNELS; o++) live.count[first + o] = (int)count[o];
+}
+
+INLINE void list_live(const ConvShape* s, int samples, const int32_t* patch, const float* grad_out, Live live) {
+  int o = 0;
+  for (; o + 4 <= s->out_channels; o += 4) list_channels<4>(s, samples, o, patch, grad_out, live);
+  if (o + 2 <= s->out_channels) list_channels<2>(s, samples, o, patch, grad_out, live), o += 2;
+  if (o < s->out_channels) list_channels<1>(s, samples, o, patch, grad_out, live);
+}
+
+INLINE float sum_list(const float* values, int count) {
+  Vec sum{};
+  float rest = 0;
+  int i = 0;
+  for (; i + LANES <= count; i += LANES) sum += load(values + i);
+  for (; i < count; i++) rest += values[i];
+  return sum_lanes(sum) + rest;
 }
 
 // grad_weight[ROWS kernel rows][VECTORS * LANES of the run] += gradient * input patch, over all live pixels
 template <int ROWS, int VECTORS>
-INLINE void add_patches(const ConvShape* s, const Live* live, int count, const float* __restrict in,
+INLINE void add_patches(const ConvShape* s, const int32_t* patches, const float* gradients, int count, const float* __restrict in,
                         float* __restrict grad_weight) {
   Vec sum[ROWS][VECTORS];
   UNROLL for (int r = 0; r < ROWS; r++)
     UNROLL for (int v = 0; v < VECTORS; v++) sum[r][v] = load(grad_weight + r * s->run_padded + v * LANES);
   for (int i = 0; i < count; i++) {
-    const Vec d = all(live[i].gradient);
-    const float* x = in + live[i].patch;
+    const Vec d = all(gradients[i]);
+    const float* x = in + patches[i];
     UNROLL for (int r = 0; r < ROWS; r++, x += s->in_row)
       UNROLL for (int v = 0; v < VECTORS; v++) sum[r][v] += d * load(x + v * LANES);
   }
@@ -182,11 +215,11 @@ INLINE void add_patches(const ConvShape* s, const Live* live, int count, const f
 
 // grad_in patch += gradient * weight[kernel rows][VECTORS * LANES of the run], for each live pixel
 template <int VECTORS>
-INLINE void add_kernels(const ConvShape* s, const Live* live, int count, const float* __restrict weight,
+INLINE void add_kernels(const ConvShape* s, const int32_t* patches, const float* gradients, int count, const float* __restrict weight,
                         float* __restrict grad_in) {
   for (int i = 0; i < count; i++) {
-    const Vec d = all(live[i].gradient);
-    float* x = grad_in + live[i].patch;
+    const Vec d = all(gradients[i]);
+    float* x = grad_in + patches[i];
     const float* w = weight;
     for (int kh = 0; kh < s->kernel_h; kh++, x += s->in_row, w += s->run_padded)
       UNROLL for (int v = 0; v < VECTORS; v++) store(x + v * LANES, load(x + v * LANES) + d * load(w + v * LANES));
@@ -194,44 +227,47 @@ INLINE void add_kernels(const ConvShape* s, const Live* live, int count, const f
 }
 
 template <int VECTORS>
-void backward_columns(const ConvShape* s, const Live* live, int count, const float* in, const float* weight,
+void backward_columns(const ConvShape* s, const int32_t* patches, const float* gradients, int count, const float* in, const float* weight,
                       float* grad_weight, float* grad_in) {
   constexpr int MOST = ACCUMULATORS / VECTORS;
   for (int kh = 0; kh < s->kernel_h;) {
     const float* x = in + kh * s->in_row;
     float* g = grad_weight + kh * s->run_padded;
     const int left = s->kernel_h - kh;
-    if (MOST >= 5 && left >= 5) { add_patches<MOST >= 5 ? 5 : 1, VECTORS>(s, live, count, x, g); kh += 5; }
-    else if (MOST >= 3 && left >= 3) { add_patches<MOST >= 3 ? 3 : 1, VECTORS>(s, live, count, x, g); kh += 3; }
-    else if (MOST >= 2 && left >= 2) { add_patches<MOST >= 2 ? 2 : 1, VECTORS>(s, live, count, x, g); kh += 2; }
-    else { add_patches<1, VECTORS>(s, live, count, x, g); kh += 1; }
+    if (MOST >= 5 && left >= 5) { add_patches<MOST >= 5 ? 5 : 1, VECTORS>(s, patches, gradients, count, x, g); kh += 5; }
+    else if (MOST >= 3 && left >= 3) { add_patches<MOST >= 3 ? 3 : 1, VECTORS>(s, patches, gradients, count, x, g); kh += 3; }
+    else if (MOST >= 2 && left >= 2) { add_patches<MOST >= 2 ? 2 : 1, VECTORS>(s, patches, gradients, count, x, g); kh += 2; }
+    else { add_patches<1, VECTORS>(s, patches, gradients, count, x, g); kh += 1; }
   }
-  if (grad_in) add_kernels<VECTORS>(s, live, count, weight, grad_in);
+  if (grad_in) add_kernels<VECTORS>(s, patches, gradients, count, weight, grad_in);
 }
 
 void conv_backward(const ConvShape* s, int samples, const float* in, const int32_t* patch, const float* grad_out,
-                   const float* weight, float* grad_weight, float* grad_bias, float* grad_in, Live* live) {
+                   const float* weight, float* grad_weight, float* grad_bias, float* grad_in, Live live) {
   const int64_t group = feddag::BACKWARD_GROUP_FLOATS / s->in_sample > 1 ? feddag::BACKWARD_GROUP_FLOATS / s->in_sample : 1;
   const int64_t per_channel = (int64_t)s->kernel_h * s->run_padded;
   const int64_t pixels = (int64_t)s->out_h * s->out_w;
   if (grad_in) memset(grad_in, 0, samples * s->in_sample * sizeof(float));
   for (int64_t b = 0; b < samples; b += group) {
     const int here = (int)(samples - b < group ? samples - b : group);
+    list_live(s, here, patch + b * pixels * s->out_padded, grad_out + b * s->out_sample, live);
     for (int o = 0; o < s->out_channels; o++) {
-      const int count = list_live(s, here, o, patch + b * pixels * s->out_padded, grad_out + b * s->out_sample, live,
-                                  grad_bias + o);
+      const int32_t* patches = live.patch + o * live.room;
+      const float* gradients = live.gradient + o * live.room;
+      const int count = live.count[o];
+      grad_bias[o] += sum_list(gradients, count);
       for (int c = 0; c < s->run_padded;) {  // c: position in the run
         const int left = (s->run_padded - c) / LANES;
         const float* x = in + b * s->in_sample + c;
         const float* w = weight + o * per_channel + c;
         float* gw = grad_weight + o * per_channel + c;
         float* gx = grad_in ? grad_in + b * s->in_sample + c : nullptr;
-        if (left >= 12) { backward_columns<12>(s, live, count, x, w, gw, gx); c += 12 * LANES; }
-        else if (left >= 6) { backward_columns<6>(s, live, count, x, w, gw, gx); c += 6 * LANES; }
-        else if (left >= 4) { backward_columns<4>(s, live, count, x, w, gw, gx); c += 4 * LANES; }
-        else if (left >= 3) { backward_columns<3>(s, live, count, x, w, gw, gx); c += 3 * LANES; }
-        else if (left >= 2) { backward_columns<2>(s, live, count, x, w, gw, gx); c += 2 * LANES; }
-        else { backward_columns<1>(s, live, count, x, w, gw, gx); c += LANES; }
+        if (left >= 12) { backward_columns<12>(s, patches, gradients, count, x, w, gw, gx); c += 12 * LANES; }
+        else if (left >= 6) { backward_columns<6>(s, patches, gradients, count, x, w, gw, gx); c += 6 * LANES; }
+        else if (left >= 4) { backward_columns<4>(s, patches, gradients, count, x, w, gw, gx); c += 4 * LANES; }
+        else if (left >= 3) { backward_columns<3>(s, patches, gradients, count, x, w, gw, gx); c += 3 * LANES; }
+        else if (left >= 2) { backward_columns<2>(s, patches, gradients, count, x, w, gw, gx); c += 2 * LANES; }
+        else { backward_columns<1>(s, patches, gradients, count, x, w, gw, gx); c += LANES; }
       }
     }
   }

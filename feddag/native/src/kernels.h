@@ -26,10 +26,12 @@ struct LinearShape {
   int64_t in_sample, out_sample;
 };
 
-// One output pixel and channel with a gradient: where its input patch starts, and the gradient.
+// Scratch of conv_backward: for each output channel a list of the pixels with a gradient.
 struct Live {
-  int32_t patch;
-  float gradient;
+  int32_t* patch;   // where the pixel's input patch starts
+  float* gradient;
+  int* count;       // per channel
+  int64_t room;     // entries per channel: one more than there can be
 };
 
 struct UpdateRule {
@@ -46,7 +48,7 @@ struct Kernels {
                        float* out, int32_t* patch, float* rows);
   // adds to grad_weight and grad_bias; grad_in (null: not wanted) is overwritten; live: scratch
   void (*conv_backward)(const ConvShape*, int samples, const float* in, const int32_t* patch, const float* grad_out,
-                        const float* weight, float* grad_weight, float* grad_bias, float* grad_in, Live* live);
+                        const float* weight, float* grad_weight, float* grad_bias, float* grad_in, Live live);
   void (*linear_forward)(const LinearShape*, int samples, const float* in, const float* weight, const float* bias,
                          float* out);
   void (*linear_grad_in)(const LinearShape*, int samples, const float* grad_out, const float* weight, float* grad_in);

@@ -46,11 +46,29 @@ INLINE void store_first(float* p, Vec v, int n) {
   if (n & 1) { __builtin_memcpy(p, from, 4); }
 }
 
-// Sum over the lanes, always in the same order (halves onto each other).
-INLINE float sum_lanes(Vec v) {
-  float lanes[LANES];
-  store(lanes, v);
-  for (int half = LANES / 2; half > 0; half /= 2)
-    for (int i = 0; i < half; i++) lanes[i] += lanes[i + half];
-  return lanes[0];
+typedef float Four __attribute__((vector_size(16)));
+typedef float LooseFour __attribute__((vector_size(16), aligned(4), may_alias));
+#if defined(__clang__)
+#define SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+#define SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (int __attribute__((vector_size(16)))){i, j, k, l})
+#endif
+
+// Sums over the lanes of four vectors, always in the same order.
+INLINE Four sum_lanes_of_four(Vec a, Vec b, Vec c, Vec d) {
+  Four quarter[4][LANES / 4];
+  __builtin_memcpy(quarter[0], &a, sizeof(Vec));
+  __builtin_memcpy(quarter[1], &b, sizeof(Vec));
+  __builtin_memcpy(quarter[2], &c, sizeof(Vec));
+  __builtin_memcpy(quarter[3], &d, sizeof(Vec));
+  Four sum[4];
+  UNROLL for (int i = 0; i < 4; i++) {
+    sum[i] = quarter[i][0];
+    UNROLL for (int j = 1; j < LANES / 4; j++) sum[i] += quarter[i][j];
+  }
+  const Four ab = SHUFFLE(sum[0], sum[1], 0, 4, 1, 5) + SHUFFLE(sum[0], sum[1], 2, 6, 3, 7);
+  const Four cd = SHUFFLE(sum[2], sum[3], 0, 4, 1, 5) + SHUFFLE(sum[2], sum[3], 2, 6, 3, 7);
+  return SHUFFLE(ab, cd, 0, 1, 4, 5) + SHUFFLE(ab, cd, 2, 3, 6, 7);
 }
+
+INLINE float sum_lanes(Vec v) { return sum_lanes_of_four(v, Vec{}, Vec{}, Vec{})[0]; }

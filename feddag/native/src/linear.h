@@ -12,34 +12,31 @@ constexpr int TALL = ACCUMULATORS == 24 ? 6 : 3;  // register tile: TALL x 4 vec
 
 // ------------------------------------------------------------------------------------------------ forward
 
-// SAMPLES x OUTPUTS dot products at once
-template <int SAMPLES, int OUTPUTS>
+// SAMPLES x 4 dot products at once; of the four outputs the first `outputs` exist.
+template <int SAMPLES>
 INLINE void dot_tile(const LinearShape* s, const float* __restrict in, const float* __restrict weight,
-                     const float* bias, float* __restrict out) {
+                     const float* bias, int outputs, float* __restrict out) {
   const int64_t size = s->inputs_padded;
-  Vec sum[SAMPLES][OUTPUTS] = {};
+  const float* w[4];
+  for (int o = 0; o < 4; o++) w[o] = weight + (o < outputs ? o : 0) * size;
+  Vec sum[SAMPLES][4] = {};
   for (int64_t i = 0; i < size; i += LANES) {
     Vec x[SAMPLES];
     UNROLL for (int b = 0; b < SAMPLES; b++) x[b] = load(in + b * s->in_sample + i);
-    UNROLL for (int o = 0; o < OUTPUTS; o++) {
-      const Vec w = load(weight + o * size + i);
-      UNROLL for (int b = 0; b < SAMPLES; b++) sum[b][o] += x[b] * w;
+    UNROLL for (int o = 0; o < 4; o++) {
+      const Vec wo = load(w[o] + i);
+      UNROLL for (int b = 0; b < SAMPLES; b++) sum[b][o] += x[b] * wo;
     }
   }
-  UNROLL for (int b = 0; b < SAMPLES; b++)
-    UNROLL for (int o = 0; o < OUTPUTS; o++) {
-      const float z = sum_lanes(sum[b][o]) + bias[o];
-      out[b * s->out_sample + o] = s->relu && 0.f > z ? 0.f : z;
-    }
-}
-
-template <int SAMPLES>
-INLINE void dot_rows(const LinearShape* s, const float* in, const float* weight, const float* bias, int outputs,
-                     float* out) {
-  const int64_t size = s->inputs_padded;
-  int o = 0;
-  for (; o + 4 <= outputs; o += 4) dot_tile<SAMPLES, 4>(s, in, weight + o * size, bias + o, out + o);
-  for (; o < outputs; o++) dot_tile<SAMPLES, 1>(s, in, weight + o * size, bias + o, out + o);
+  const Four zero{}, offset = *(const LooseFour*)bias;
+  UNROLL for (int b = 0; b < SAMPLES; b++) {
+    Four z = sum_lanes_of_four(sum[b][0], sum[b][1], sum[b][2], sum[b][3]) + offset;
+    if (s->relu) z = zero > z ? zero : z;
+    if (outputs == 4)
+      *(LooseFour*)(out + b * s->out_sample) = z;
+    else
+      for (int o = 0; o < outputs; o++) out[b * s->out_sample + o] = z[o];
+  }
 }
 
 void linear_forward(const LinearShape* s, int samples, const float* in, const float* weight, const float* bias,
@@ -52,9 +49,9 @@ void linear_forward(const LinearShape* s, int samples, const float* in, const fl
       const float* w = weight + (int64_t)o * s->inputs_padded;
       int b = first;
       for (; b + TALL <= last; b += TALL)
-        dot_rows<TALL>(s, in + b * s->in_sample, w, bias + o, outputs, out + b * s->out_sample + o);
+        dot_tile<TALL>(s, in + b * s->in_sample, w, bias + o, outputs, out + b * s->out_sample + o);
       for (; b < last; b++)
-        dot_rows<1>(s, in + b * s->in_sample, w, bias + o, outputs, out + b * s->out_sample + o);
+        dot_tile<1>(s, in + b * s->in_sample, w, bias + o, outputs, out + b * s->out_sample + o);
     }
   }
 }

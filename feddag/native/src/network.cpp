@@ -34,7 +34,7 @@ void Buffer<T>::allocate(int64_t size) {
 Network::Network(const NetworkSpec& spec, const StageSpec* stages, const Kernels& kernels, int rows, bool training)
     : spec_(spec), kernels_(kernels), rows_(rows), training_(training) {
   const int64_t lanes = kernels.lanes;
-  int64_t packed = 0, arranged = 0, scratch = 0, live = 0;
+  int64_t packed = 0, arranged = 0, scratch = 0, live = 0, channels = 0;
   auto reserve = [&](int64_t size) {
     const int64_t place = packed;
     packed += round_up(size, lanes);
@@ -72,7 +72,9 @@ Network::Network(const NetworkSpec& spec, const StageSpec* stages, const Kernels
         arranged += (int64_t)k.kernel_h * k.run * k.out_padded;
         scratch = std::max(scratch, (int64_t)k.pool_h * w * k.pool_w * 2 * lanes);
         const int64_t group = std::max<int64_t>(1, BACKWARD_GROUP_FLOATS / k.in_sample);
-        live = std::max(live, group * h * w + 1);
+        s.live_room = group * h * w + 1;
+        live = std::max(live, s.live_room * c);
+        channels = std::max<int64_t>(channels, c);
         s.in.allocate(rows * k.in_sample);
         if (training && i > branch.first) s.grad_in.allocate(rows * k.in_sample);
         if (training) s.patch.allocate((int64_t)rows * h * w * k.out_padded);
@@ -132,7 +134,9 @@ Network::Network(const NetworkSpec& spec, const StageSpec* stages, const Kernels
     gradient_.allocate(packed);
     grad_features_.allocate(rows * head_.in_sample);
     grad_logits_.allocate(rows * head_.out_sample);
-    live_.allocate(live);
+    live_patch_.allocate(live);
+    live_gradient_.allocate(live);
+    live_count_.allocate(channels);
   }
 }
 
@@ -233,7 +237,10 @@ void Network::load(const Branch& branch, const Inputs& inputs, const int64_t* sa
           for (int64_t i = 0; i < W; i++) to[i * C] = table[x[i]];
         } else {
           const float* x = static_cast<const float*>(inputs.x) + from;
-          for (int64_t i = 0; i < W; i++) to[i * C] = x[i];
+          if (C == 1)
+            memcpy(to, x, W * sizeof(float));
+          else
+            for (int64_t i = 0; i < W; i++) to[i * C] = x[i];
         }
       }
   }
@@ -350,14 +357,17 @@ void Network::backward(const Task& task, int count) {
               for (int u = 0; u < line; u++)
                 d[b * k.out_sample + k.out_origin + y * k.out_row + u] *= scale[(int64_t)b * s.units + y * line + u];
         kernels_.conv_backward(&k, count, s.in.get(), s.patch.get(), d, weight_ + s.weight, gradient_ + s.weight,
-                               gradient_ + s.bias, s.grad_in.get(), live_.get());
+                               gradient_ + s.bias, s.grad_in.get(),
+                               Live{live_patch_.get(), live_gradient_.get(), live_count_.get(), s.live_room});
       } else {
-        for (int b = 0; b < count; b++)
-          for (int u = 0; u < s.units; u++) {
-            float& g = d[b * s.linear.out_sample + u];
-            if (scale) g *= scale[(int64_t)b * s.units + u];
-            if (s.linear.relu && !(out[b * s.linear.out_sample + u] > 0)) g = 0;
-          }
+        for (int b = 0; b < count; b++) {
+          float* g = d + b * s.linear.out_sample;
+          const float* h = out + b * s.linear.out_sample;
+          if (scale)
+            for (int u = 0; u < s.units; u++) g[u] *= scale[(int64_t)b * s.units + u];
+          if (s.linear.relu)
+            for (int u = 0; u < s.units; u++) g[u] = h[u] > 0 ? g[u] : 0;
+        }
         if (s.grad_in.get()) kernels_.linear_grad_in(&s.linear, count, d, weight_ + s.weight, s.grad_in.get());
         kernels_.linear_grad_weight(&s.linear, count, s.in.get(), d, gradient_ + s.weight, gradient_ + s.bias);
       }

@@ -65,6 +65,7 @@ struct Stage {
   int units;                        // outputs of one sample
   int64_t weight, bias, arranged;   // places in the packed parameters / the arranged copies
   int64_t weight_size;
+  int64_t live_room;
   int dropout_layer;
   Buffer<float> in, grad_in;        // the input and its gradient; the output is the next stage's input
   Buffer<int32_t> patch;
@@ -99,7 +100,9 @@ class Network {
   int64_t head_weight_, head_bias_, packed_;
   Buffer<float> weight_, velocity_, gradient_, center_, arranged_;
   Buffer<float> features_, grad_features_, logits_, grad_logits_, scratch_;
-  Buffer<Live> live_;
+  Buffer<int32_t> live_patch_;
+  Buffer<float> live_gradient_;
+  Buffer<int> live_count_;
 
   template <class Visit> void each_tensor(Visit) const;
   void pack_into(const float* vector, float* packed) const;

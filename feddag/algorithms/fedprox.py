@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""FedProx (Li et al., 2020): FedAvg whose clients are held near the model they received.
+
+Each client minimises f(u) + μ/2·‖u − w‖², with w the received model, a constant.
+"""
+
+from typing import Annotated
+
+from annotated_types import Ge
+
+from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.deployment import Deployment, LocalTraining
+from feddag.core.message import message, public
+from feddag.core.params import Params
+from feddag.core.task import Client, client_task
+from feddag.learning.averaging import step
+from feddag.learning.sgd import sgd
+from feddag.learning.train import Trained
+
+
+@message
+class Train:
+    """Train this model, staying near it."""
+
+    params: Params = public()
+    mu: float
+    local: LocalTraining
+
+
+@message
+class State:
+    """The global model."""
+
+    params: Params = public()
+
+
+@client_task
+def train(request: Train, client: Client) -> Trained:
+    """Train the received model on own data with the proximal term."""
+    trained = sgd(client, request.params, request.local, proximal=(request.mu, request.params))
+    return Trained(update=trained - request.params, examples=len(client.train))
+
+
+@algorithm
+class FedProx:
+    """FedAvg with a proximal term against client drift."""
+
+    local: LocalTraining = LocalTraining()
+    mu: Annotated[float, Ge(0)] = 0.01  # weight of the proximal term; the authors tune it in {0.001, …, 1}
+
+    tasks = (train,)
+
+    def start(self, server: Server) -> State:
+        """One random model for all."""
+        return State(params=server.initial_params())
+
+    def round(self, state: State, server: Server) -> State:
+        """Send the model to the cohort, average what comes back."""
+        request = Train(params=state.params, mu=self.mu, local=self.local)
+        return State(params=step(state.params, server.ask(train, broadcast(request, server.cohort))))
+
+    def deploy(self, state: State, client: str) -> Deployment:
+        """The global model for everyone."""
+        return Deployment(models=(state.params,))
+
+    def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
+        """Newcomers use the global model."""
+        return state

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which cluster can supply the classes another lacks: the complementarity graph (Eqs. 11 to 14)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.stats import rankdata
+
+from feddag.clustering.angles import AngleKind, check_subspaces, class_angle_blocks, present_classes
+from feddag.clustering.arrays import FloatArray, IntArray, checked_counts, row_blocks
+from feddag.clustering.similarity import RIGHT_ANGLE
+from feddag.clustering.subspaces import Subspaces
+
+
+@dataclass(frozen=True)
+class ComplementarityGraph:
+    """Edges learner -> source with their scores, and everything they were computed from."""
+
+    learners_E: IntArray
+    sources_E: IntArray
+    scores_E: FloatArray
+    scores_ZZ: FloatArray
+    """H of Eq. 14 (Eq. 12 without alignment); the diagonal is -inf."""
+    demand_ZC: FloatArray
+    supply_ZC: FloatArray
+    alignment_ZZC: FloatArray
+
+    def sources_of(self, learner: int) -> list[int]:
+        """The clusters that `learner` learns from, best first."""
+        return [int(q) for q in self.sources_E[self.learners_E == learner]]
+
+
+def demand_and_supply(counts: ArrayLike, *, lacking_classes: bool = True) -> tuple[FloatArray, FloatArray]:
+    """Scores of each item and class: demand m - r and supply r + 1, with r the rarity mid-rank (Eq. 11).
+
+    A class that the item lacks has supply 0 and demand m + 1, above all it has; 0 if not `lacking_classes`.
+    """
+    counts_NC = checked_counts(counts)
+    present_NC = counts_NC > 0
+    distinct_N1 = present_NC.sum(axis=1, keepdims=True)
+    absent_N1 = counts_NC.shape[1] - distinct_N1
+    # Absent classes hold the lowest ranks; mid-ranks give equal counts the same rank, whatever their index.
+    ranks_NC = rankdata(counts_NC, axis=1) - 1 - absent_N1 if counts_NC.size else counts_NC
+    demand_NC = np.where(present_NC, distinct_N1 - ranks_NC, (distinct_N1 + 1) * lacking_classes)
+    return demand_NC.astype(np.float64), np.where(present_NC, ranks_NC + 1, 0.0)
+
+
+def cluster_demand_and_supply(
+    counts: ArrayLike, labels_N: IntArray, *, lacking_classes: bool = True
+) -> tuple[FloatArray, FloatArray]:
+    """d of Eq. 11, summed over a cluster's members, and s, averaged over them."""
+    demand_NC, supply_NC = demand_and_supply(counts, lacking_classes=lacking_classes)
+    member_ZN = _membership(labels_N)
+    return member_ZN @ demand_NC, member_ZN @ supply_NC / member_ZN.sum(axis=1, keepdims=True)
+
+
+def cluster_alignment(
+    subspaces: Sequence[Subspaces],
+    labels_N: IntArray,
+    num_classes: int,
+    *,
+    shared_only: bool = True,
+    kind: AngleKind = "pairs",
+) -> FloatArray:
+    """Mean of 1 - V'/90 over all pairs of members of two clusters, per class (Eq. 13).
+
+    `shared_only` averages over pairs that both have the class, 1 where there is none: literally, a class
+    absent in one counts 0 and a class absent in both 1, which kills exactly the classes a cluster lacks.
+    """
+    check_subspaces(subspaces, num_classes)
+    member_ZN = _membership(labels_N)
+    count = len(member_ZN)
+    present_NC = present_classes(subspaces, num_classes)
+    total_CZZ = np.zeros((num_classes, count, count))
+    for block in class_angle_blocks(subspaces, num_classes=num_classes, kind=kind):
+        aligned_IJ = 1 - np.clip(block.degrees_IJ, 0, RIGHT_ANGLE) / RIGHT_ANGLE
+        if block.diagonal:
+            aligned_IJ = np.triu(aligned_IJ, 1)
+        rows_ZI, columns_ZJ = member_ZN[:, block.rows_I], member_ZN[:, block.columns_J]
+        total_CZZ[block.label] += rows_ZI @ aligned_IJ @ columns_ZJ.T
+    total_ZZC = np.moveaxis(total_CZZ + total_CZZ.transpose(0, 2, 1), 0, -1)
+    holders_ZC = member_ZN @ present_NC
+    sizes_Z = member_ZN.sum(axis=1)
+    # An item is perfectly aligned with itself; those pairs were left out above, and only matter for p = q.
+    own = np.arange(count)
+    total_ZZC[own, own] += holders_ZC
+    if shared_only:
+        pairs_ZZC = holders_ZC[:, None, :] * holders_ZC[None, :, :]
+        return np.where(pairs_ZZC > 0, total_ZZC / np.maximum(pairs_ZZC, 1), 1.0)
+    lacking_ZC = sizes_Z[:, None] - holders_ZC
+    both_absent_ZZC = lacking_ZC[:, None, :] * lacking_ZC[None, :, :]
+    return (total_ZZC + both_absent_ZZC) / (sizes_Z[:, None] * sizes_Z[None, :])[:, :, None]
+
+
+def complementarity_graph(
+    counts: ArrayLike,
+    labels_N: IntArray,
+    alignment_ZZC: FloatArray | None = None,
+    *,
+    k: int = 1,
+    distances_NN: FloatArray | None = None,
+    lacking_classes: bool = True,
+) -> ComplementarityGraph:
+    """The k best sources of every cluster (Eqs. 12 and 14); with Z clusters at most Z - 1, never itself.
+
+    Equal scores are decided by the least mean distance between the clusters, then by the lower number.
+    """
+    if k < 0:
+        raise ValueError(f"k, the number of sources, must not be negative, got {k}")
+    demand_ZC, supply_ZC = cluster_demand_and_supply(counts, labels_N, lacking_classes=lacking_classes)
+    count = len(demand_ZC)
+    if alignment_ZZC is None:
+        alignment_ZZC = np.ones((count, count, demand_ZC.shape[1]))
+    scores_ZZ = np.einsum("pc,qc,pqc->pq", demand_ZC, supply_ZC, alignment_ZZC)
+    np.fill_diagonal(scores_ZZ, -np.inf)
+    apart_ZZ = np.zeros((count, count)) if distances_NN is None else mean_between(distances_NN, labels_N)
+    learners, sources = [], []
+    for p in range(count):
+        # Rounding noise must not decide between equal scores, so compare twelve digits.
+        keys = [(-float(f"{scores_ZZ[p, q]:.12g}"), float(f"{apart_ZZ[p, q]:.6g}"), q) for q in range(count)]
+        for _, _, q in sorted(key for key in keys if key[2] != p)[:k]:
+            learners.append(p)
+            sources.append(q)
+    learners_E, sources_E = np.array(learners, dtype=np.int64), np.array(sources, dtype=np.int64)
+    return ComplementarityGraph(
+        learners_E=learners_E,
+        sources_E=sources_E,
+        scores_E=scores_ZZ[learners_E, sources_E],
+        scores_ZZ=scores_ZZ,
+        demand_ZC=demand_ZC,
+        supply_ZC=supply_ZC,
+        alignment_ZZC=alignment_ZZC,
+    )
+
+
+def mean_between(distances_NN: FloatArray, labels_N: IntArray) -> FloatArray:
+    """Mean distance between the members of two clusters (self-pairs included on the diagonal)."""
+    member_ZN = _membership(labels_N)
+    total_ZZ = np.zeros((len(member_ZN), len(member_ZN)))
+    for rows in row_blocks(len(distances_NN)):
+        total_ZZ += member_ZN[:, rows] @ (distances_NN[rows].astype(np.float64) @ member_ZN.T)
+    sizes_Z = member_ZN.sum(axis=1)
+    return total_ZZ / (sizes_Z[:, None] * sizes_Z[None, :])
+
+
+def _membership(labels_N: IntArray) -> FloatArray:
+    """Clusters x items, 1 for a member."""
+    labels_N = np.asarray(labels_N)
+    if len(labels_N) and set(np.unique(labels_N)) != set(range(labels_N.max() + 1)):
+        raise ValueError("labels must be numbered 0, 1, ... without gaps")
+    return (np.arange(labels_N.max(initial=-1) + 1)[:, None] == labels_N[None, :]).astype(np.float64)

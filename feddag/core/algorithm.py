@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Algorithm, Server, Engine: an algorithm asks typed questions, an engine carries them.
+
+algorithm.round(state, server) ── server.ask(task, {client: request}) ──► engine ──► task(request, client)
+                               ◄────────── {client: reply}, sorted ─────────────────────────┘
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
+
+import numpy as np
+from torch import nn
+
+from feddag.core.deployment import Deployment
+from feddag.core.errors import ClientFailed, QuorumMissed
+from feddag.core.message import STRICT
+from feddag.core.params import Params
+from feddag.core.seeds import Seed
+from feddag.core.task import ClientId, ClientTask, Reply, Request
+
+State = TypeVar("State")
+T = TypeVar("T")
+
+
+class Networks(Protocol):
+    """Kind of network ("single", "dual", …) → module."""
+
+    def __call__(self, kind: str) -> nn.Module:
+        """The one module of this kind in this process, to be loaded with parameters before use."""
+        ...
+
+    def fresh(self, kind: str) -> nn.Module:
+        """A newly built module, its weights drawn from torch's (seeded) global generator."""
+        ...
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """One question as the engine sees it: where it stands in the run, and what randomness it has."""
+
+    round: int
+    seed: Seed
+    deadline: float = math.inf  # seconds one client may take
+
+    def client_seed(self, client: ClientId) -> Seed:
+        """Randomness of one client for this question."""
+        return self.seed / "client" / client
+
+    @property
+    def shared_seed(self) -> Seed:
+        """Randomness that all clients of this question share."""
+        return self.seed / "shared"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back from one client: a reply, or the reason why there is none."""
+
+    reply: Any = None
+    failure: str = ""
+    seconds: float = 0.0
+    bytes_down: int = 0
+    bytes_up: int = 0
+    error: Exception | None = None  # the cause, where it happened in this process
+
+
+class Engine(Protocol):
+    """Carries questions to clients. Answers may come in any order; the server sorts them."""
+
+    memory: dict[ClientId, dict[str, Params | np.ndarray]]
+
+    def ask(
+        self, task: ClientTask, requests: Mapping[ClientId, Any], exchange: Exchange
+    ) -> Mapping[ClientId, Answer]:
+        """Ask every named client; an answer for each, never an exception for one client's fault."""
+        ...
+
+    def close(self) -> None:
+        """Release processes and files."""
+        ...
+
+
+class Algorithm(Protocol[State]):
+    """A frozen dataclass of hyper-parameters whose methods ask clients typed questions."""
+
+    tasks: ClassVar[tuple[ClientTask, ...]]
+
+    def start(self, server: "Server") -> State:
+        """The state before the first round."""
+        ...
+
+    def round(self, state: State, server: "Server") -> State:
+        """One communication round: a new state from the old one and the cohort's replies."""
+        ...
+
+    def deploy(self, state: State, client: ClientId) -> Deployment:
+        """What this client would use now."""
+        ...
+
+    def onboard(self, state: State, newcomers: tuple[ClientId, ...], server: "Server") -> State:
+        """Take in clients that were not there before: afterwards `deploy` serves them too."""
+        ...
+
+
+@dataclass_transform(frozen_default=True)
+def algorithm(cls: type[T]) -> type[T]:
+    """Make a class a frozen dataclass of hyper-parameters with checked settings."""
+    made = dataclass(frozen=True)(cls)
+    made.__pydantic_config__ = STRICT  # type: ignore[attr-defined]
+    return made
+
+
+@dataclass
+class Server:
+    """What an algorithm has at hand in one round."""
+
+    engine: Engine
+    clients: tuple[ClientId, ...]
+    cohort: tuple[ClientId, ...]
+    round: int  # 0 is the start, rounds count from 1
+    seed: Seed  # of the whole run
+    network: Networks
+    num_classes: int
+    quorum: float = 1.0  # least share of the asked clients that must answer
+    deadline: float = math.inf
+    purpose: str = "round"
+    on_answers: Callable[[ClientTask, int, Mapping[ClientId, Answer]], None] = lambda task, round_, answers: (
+        None
+    )
+    notes: dict[str, Any] = field(default_factory=dict)
+    questions: int = 0
+
+    def ask(
+        self,
+        task: ClientTask[Request, Reply],
+        requests: Mapping[ClientId, Request],
+        quorum: float | None = None,
+    ) -> dict[ClientId, Reply]:
+        """Ask clients one question each; replies sorted by client id, failed clients left out."""
+        # Keyed by the question's rank, not the task's name: batches then agree across algorithms.
+        seed = self.seed / self.purpose / self.round / "question" / self.questions
+        self.questions += 1
+        exchange = Exchange(self.round, seed, self.deadline)
+        answers = self.engine.ask(task, requests, exchange) if requests else {}
+        answers = {client: answers[client] for client in sorted(answers)}
+        self.on_answers(task, self.round, answers)
+        replies = {client: a.reply for client, a in answers.items() if not a.failure}
+        needed = math.ceil(len(requests) * (self.quorum if quorum is None else quorum) - 1e-9)
+        if len(replies) < max(needed, min(1, len(requests))):
+            failures = [
+                ClientFailed(c, task.name, self.round, a.failure) for c, a in answers.items() if a.failure
+            ]
+            missed = QuorumMissed(
+                task.name, self.round, len(replies), max(needed, 1), len(requests), failures
+            )
+            raise missed from next((a.error for a in answers.values() if a.error), None)
+        return replies
+
+    def initial_params(self, network: str = "single", name: str | int = "model") -> Params:
+        """Freshly initialised parameters; equal for equal names, whatever was drawn before."""
+        with (self.seed / "initial" / network / name).ambient():
+            return Params.from_module(self.network.fresh(network))
+
+    def note(self, **metrics: Any) -> None:
+        """Record figures for the event log of this round."""
+        self.notes.update(metrics)
+
+
+def broadcast(request: Request, clients: Iterable[ClientId]) -> dict[ClientId, Request]:
+    """The same request for every client: encoded once, shared by all."""
+    return dict.fromkeys(clients, request)

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a client does with a model: how it trains it (LocalTraining) and how it uses it (Deployment)."""
+
+from typing import Annotated
+
+from annotated_types import Ge, Gt, Lt
+
+from feddag.core.message import message, public
+from feddag.core.params import Params
+
+
+@message
+class LocalTraining:
+    """How one client trains in one round; a fresh SGD each time, the last partial batch kept."""
+
+    local_epochs: Annotated[int, Ge(1)] = 10  # passes over the client's data
+    local_steps: Annotated[int, Ge(0)] = 0  # if > 0: this many batches instead of whole epochs
+    batch_size: Annotated[int, Ge(1)] = 64
+    lr: Annotated[float, Gt(0)] = 0.01
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.5
+    weight_decay: Annotated[float, Ge(0)] = 1e-4
+
+
+@message
+class Deployment:
+    """What one client would use now: one evaluation serves every method.
+
+    One model is used as it is. Several models with weights are a mixture of their predicted probabilities;
+    several without weights mean: the one with the least loss on the client's own training data. A client
+    first puts back what it remembers, then adapts, then predicts.
+    """
+
+    models: tuple[Params, ...] = public()
+    network: str = "single"
+    weights: tuple[float, ...] = ()
+    remembered: str = ""  # entry of the client's memory: its tensors replace their namesakes in models[0]
+    remembered_weights: str = ""  # entry of the client's memory that replaces `weights`
+    adapt: LocalTraining | None = None  # training on own data before use
+    adapt_prefixes: tuple[str, ...] = ("",)  # which parts adapt

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Examples: the labelled samples one client holds, as stored; converted to network inputs batch by batch."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import torch
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """Stored value → network input: `(value / unit − mean) / std`, constants per channel (axis 1)."""
+
+    unit: float = 1.0
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Scale a batch of stored samples to float32 network inputs."""
+        x = x.to(torch.float32)
+        if self.unit != 1.0:
+            x = x / self.unit
+        if self.mean:
+            constants = (1, len(self.mean)) + (1,) * (x.dim() - 2)
+            x = (x - torch.tensor(self.mean).view(constants)) / torch.tensor(self.std).view(constants)
+        return x
+
+
+@dataclass(frozen=True)
+class Examples:
+    """A client's samples: `x` as stored (uint8 pixels, int codes or float features), `y` class indices."""
+
+    x: np.ndarray  # (n, ...) — images are (n, channels, height, width)
+    y: np.ndarray  # (n,) int64
+    num_classes: int
+    scaling: Scaling = field(default_factory=Scaling)
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @cached_property
+    def stored_x(self) -> torch.Tensor:
+        """The stored samples as a tensor that shares their memory."""
+        return torch.from_numpy(np.ascontiguousarray(self.x))
+
+    @cached_property
+    def labels(self) -> torch.Tensor:
+        """The labels as a tensor that shares their memory."""
+        return torch.from_numpy(np.ascontiguousarray(self.y))
+
+    def inputs(self, index: torch.Tensor | slice = slice(None)) -> torch.Tensor:
+        """Network inputs of the chosen samples."""
+        return self.scaling(self.stored_x[index])
+
+    def counts(self) -> np.ndarray:
+        """Number of samples of each class, `(num_classes,)`."""
+        return np.bincount(self.y, minlength=self.num_classes).astype(np.int64)
+
+    def take(self, index: np.ndarray) -> "Examples":
+        """The chosen samples, in the given order."""
+        return Examples(self.x[index], self.y[index], self.num_classes, self.scaling)

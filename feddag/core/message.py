@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""@message: typed, frozen values that may travel between server and clients, or to our later self on disk.
+
+A closed set of field types — Params, numpy arrays, bool/int/float/str, other messages, and tuples, dicts
+with string keys and `| None` of these — is what makes encoding, validating, measuring and privacy automatic.
+Every field that holds tensors says `sensitive(kind)` (derived from a client's data) or `public()`.
+"""
+
+import contextlib
+import dataclasses
+import types
+import typing
+from typing import Any, TypeVar, dataclass_transform
+
+import numpy as np
+
+from feddag.core.params import Params
+
+T = TypeVar("T")
+SCALARS = (bool, int, float, str)
+# How settings that users write become such values: no unknown keys, no NaN, no text for numbers.
+STRICT = {"extra": "forbid", "allow_inf_nan": False, "strict": False}
+
+
+def sensitive(kind: str, **options: Any) -> Any:
+    """Declare a field that is derived from a client's data; privacy transforms are chosen by its kind."""
+    return dataclasses.field(metadata={"privacy": kind}, **options)
+
+
+def public(**options: Any) -> Any:
+    """Declare a field that tells nothing about a client's data, or comes from the server."""
+    return dataclasses.field(metadata={"privacy": ""}, **options)
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(sensitive, public))
+def message(cls: type[T]) -> type[T]:
+    """Make a class a frozen, keyword-only dataclass whose fields can be encoded without pickle."""
+    made = dataclasses.dataclass(frozen=True, kw_only=True)(cls)
+    made.__message__ = True  # type: ignore[attr-defined]
+    made.__pydantic_config__ = STRICT  # type: ignore[attr-defined]
+    # Types that are not importable yet (forward references) are checked on first use instead.
+    with contextlib.suppress(NameError):
+        check_declarations(made)
+    return made
+
+
+def is_message(kind: Any) -> bool:
+    """Whether a type (or the type of a value) was made by @message."""
+    return getattr(kind if isinstance(kind, type) else type(kind), "__message__", False)
+
+
+def field_types(cls: type) -> dict[str, Any]:
+    """Field name → resolved type, in declaration order."""
+    cached = cls.__dict__.get("__field_types__")
+    if cached is None:
+        hints = typing.get_type_hints(cls)
+        cached = {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+        cls.__field_types__ = cached  # type: ignore[attr-defined]
+    return cached
+
+
+def check_declarations(cls: type) -> None:
+    """Refuse field types outside the closed set, and tensors that are neither sensitive nor public."""
+    hints = field_types(cls)
+    for f in dataclasses.fields(cls):
+        _check_type(hints[f.name], f"{cls.__name__}.{f.name}")
+        if "privacy" not in f.metadata and _holds_tensors(hints[f.name]):
+            raise TypeError(f"{cls.__name__}.{f.name} holds tensors: declare it sensitive(kind) or public()")
+
+
+def sensitive_kinds(cls: type) -> set[str]:
+    """All kinds of sensitive data a message class carries, nested messages included."""
+    kinds = {f.metadata["privacy"] for f in dataclasses.fields(cls) if f.metadata.get("privacy")}
+    for hint in field_types(cls).values():
+        for leaf in _leaves(hint):
+            if is_message(leaf):
+                kinds |= sensitive_kinds(leaf)
+    return kinds
+
+
+def unwrap_optional(hint: Any) -> tuple[Any, bool]:
+    """`X | None` → (X, True); anything else → (itself, False)."""
+    if typing.get_origin(hint) in (types.UnionType, typing.Union):
+        rest = [a for a in typing.get_args(hint) if a is not type(None)]
+        if len(rest) == 1 and len(typing.get_args(hint)) == 2:
+            return rest[0], True
+    return hint, False
+
+
+def _leaves(hint: Any) -> list[Any]:
+    hint, _ = unwrap_optional(hint)
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is tuple:
+        return [leaf for a in args if a is not Ellipsis for leaf in _leaves(a)]
+    if origin is dict:
+        return _leaves(args[1])
+    return [hint]
+
+
+def _holds_tensors(hint: Any) -> bool:
+    return any(leaf in (Params, np.ndarray) for leaf in _leaves(hint))
+
+
+def _check_type(hint: Any, where: str) -> None:
+    hint, _ = unwrap_optional(hint)
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is dict and args and args[0] is str:
+        return _check_type(args[1], where)
+    if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
+        return _check_type(args[0], where)
+    if hint not in (*SCALARS, Params, np.ndarray) and not is_message(hint):
+        raise TypeError(
+            f"{where}: {hint} cannot travel; use Params, numpy.ndarray, bool, int, float, str, a message, "
+            "or tuple[X, ...], dict[str, X], X | None of these"
+        )
+    return None

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Client tasks: named pure functions (request, client) → reply, the only thing that ever runs on a client."""
+
+import typing
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from torch import nn
+
+from feddag.core.errors import InvalidInput
+from feddag.core.examples import Examples
+from feddag.core.message import check_declarations, is_message, message, public
+from feddag.core.params import Params
+from feddag.core.seeds import Seed
+
+ClientId = str
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+Reply_co = TypeVar("Reply_co", covariant=True)
+
+
+@dataclass(frozen=True)
+class Client:
+    """All a task can see. `validation` and `test` are empty except in the evaluation task."""
+
+    id: ClientId
+    train: Examples
+    validation: Examples
+    test: Examples
+    network: Callable[[str], nn.Module]  # network("single") — one module a kind and process, to be loaded
+    seed: Seed  # this client, this question
+    shared_seed: Seed  # the same for all clients of the question (e.g. one sparsity mask)
+    # Stays on the client between tasks: the one mutable thing.
+    memory: MutableMapping[str, Params | np.ndarray] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ClientTask(Generic[Request, Reply_co]):
+    """A function that clients run, with the message classes that drive decoding on both sides."""
+
+    function: Callable[[Request, Client], Reply_co]
+    request: type[Request]
+    reply: type[Reply_co]
+    sees_test: bool = False
+
+    @property
+    def name(self) -> str:
+        """Short name for logs."""
+        return self.function.__name__
+
+    @property
+    def address(self) -> str:
+        """Where a worker process imports it from: `module:name`."""
+        return f"{self.function.__module__}:{self.function.__qualname__}"
+
+    def __call__(self, request: Request, client: Client) -> Reply_co:
+        """Run the function itself, as tests and debuggers do."""
+        return self.function(request, client)
+
+
+def client_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
+    """Declare a task; its annotations name the request and reply messages."""
+    return _declare(function, sees_test=False)
+
+
+def evaluation_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
+    """Declare the task that may see held-out data; there is one in the whole code base."""
+    return _declare(function, sees_test=True)
+
+
+def _declare(function: Callable[[Request, Client], Reply], sees_test: bool) -> ClientTask[Request, Reply]:
+    hints = typing.get_type_hints(function)
+    kinds = [hint for name, hint in hints.items() if name != "return"]
+    if (
+        len(kinds) != 2
+        or kinds[1] is not Client
+        or not is_message(kinds[0])
+        or not is_message(hints.get("return"))
+    ):
+        raise TypeError(f"task {function.__qualname__} must be (request: message, client: Client) -> message")
+    check_declarations(kinds[0])
+    check_declarations(hints["return"])
+    return ClientTask(function, kinds[0], hints["return"], sees_test)
+
+
+def load_task(address: str) -> ClientTask[Any, Any]:
+    """Import a task by its address `module:name`."""
+    module, _, name = address.partition(":")
+    task = getattr(import_module(module), name, None) if "." not in name and "<" not in name else None
+    if not isinstance(task, ClientTask):
+        raise InvalidInput(
+            f"client task '{address}' cannot be imported: define it at the top level of a module"
+        )
+    return task
+
+
+# -- memory as a message, so that checkpoints and worker processes can carry it -----------------------------
+
+
+@message
+class Memory:
+    """What one client remembers."""
+
+    params: dict[str, Params] = public()
+    arrays: dict[str, np.ndarray] = public()
+
+    @classmethod
+    def of(cls, memory: Mapping[str, Params | np.ndarray]) -> "Memory":
+        """Wrap a client's memory."""
+        return cls(
+            params={k: v for k, v in sorted(memory.items()) if isinstance(v, Params)},
+            arrays={k: v for k, v in sorted(memory.items()) if isinstance(v, np.ndarray)},
+        )
+
+    def unwrap(self) -> dict[str, Params | np.ndarray]:
+        """The memory as a client sees it."""
+        return {**self.params, **self.arrays}

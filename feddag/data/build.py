@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From settings to a federation: load, deal the samples, add the skews on top, keep the planted truth."""
+
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel
+
+from feddag.core.errors import InvalidInput
+from feddag.core.seeds import Seed
+from feddag.data.catalog import load_dataset
+from feddag.data.config import DataConfig, FeatureConfig, PartitionConfig
+from feddag.data.dataset import Dataset, Tags
+from feddag.data.federation import Federation, Share
+from feddag.data.partitions import PARTITIONS, Plan, Task
+from feddag.data.skews import (
+    Styles,
+    choose_concepts,
+    choose_newcomers,
+    choose_styles,
+    keep_unequal_parts,
+    label_map,
+)
+from feddag.data.views import hold_out, sort_by_class, view_rows
+
+
+def build_federation(
+    data: DataConfig, partition: PartitionConfig, num_clients: int | None, seed: Seed
+) -> Federation:
+    """Load the dataset and deal it to clients; num_clients None means all natural clients of the data."""
+    return partition_dataset(load_dataset(data), partition, num_clients, seed, data.cache_folder)
+
+
+def partition_dataset(
+    dataset: Dataset,
+    partition: PartitionConfig,
+    num_clients: int | None,
+    seed: Seed,
+    cache: Path | None = None,
+) -> Federation:
+    """Deal a loaded dataset to clients."""
+    seed = seed / "partition"
+    partition = _settle_kind(dataset, partition)
+    ids, owners = _client_ids(dataset, partition, num_clients, seed)
+    styles = None
+    if partition.feature is not None:
+        styles = choose_styles(dataset, partition.feature, len(ids), (seed / "feature").numpy())
+    plan = PARTITIONS[partition.kind].plan(dataset.num_classes, len(ids), partition, (seed / "plan").numpy())
+    rows = _deal(dataset, partition, plan, styles, owners, len(ids), seed)
+    if partition.quantity is not None:
+        rows = keep_unequal_parts(rows, partition.quantity, (seed / "quantity").numpy())
+    tests = _test_rows(dataset, partition, rows, styles, owners, seed)
+    concept_of_client = None
+    if partition.concept is not None:
+        concept_of_client = choose_concepts(partition.concept.maps, len(ids), (seed / "concept").numpy())
+    shares = _shares(dataset, partition, rows, tests, concept_of_client, seed)
+    groups, group_names = _planted_groups(ids, plan, styles, partition, concept_of_client)
+    return Federation(
+        clients=dict(zip(ids, shares, strict=True)),
+        train=dataset.train,
+        test=dataset.test,
+        num_classes=dataset.num_classes,
+        source=dataset.source,
+        scaling=dataset.scaling,
+        class_names=dataset.class_names,
+        groups=groups,
+        group_names=group_names,
+        newcomers=choose_newcomers(ids, partition.newcomers, (seed / "newcomers").numpy()),
+        notes={**dataset.notes, **plan.notes, "partition": describe(partition)},
+    )
+
+
+def describe(partition: PartitionConfig) -> str:
+    """The partition in words, for reports: its kind and the settings that matter."""
+    settings = {
+        name: value if not isinstance(value, BaseModel) else value.model_dump()
+        for name, value in partition
+        if name != "kind" and value != type(partition).model_fields[name].default
+    }
+    if partition.kind in ("label-groups", "label-pairs", "lda", "quantity"):
+        settings = {"alpha": partition.alpha, **settings}
+    if partition.kind == "lda":
+        settings = {"form": partition.form, **settings}
+    return ", ".join([partition.kind, *(f"{name} {value}" for name, value in settings.items())])
+
+
+def _settle_kind(dataset: Dataset, partition: PartitionConfig) -> PartitionConfig:
+    """Say what "auto" means for this dataset; refuse what kind and data cannot do together."""
+    name, feature = dataset.source.dataset, partition.feature
+    if partition.kind == "auto":
+        if dataset.owners is not None:
+            partition = partition.model_copy(update={"kind": "natural"})
+        else:
+            if feature is None and dataset.domains is not None:
+                feature = FeatureConfig(kind="domain")
+            partition = partition.model_copy(update={"kind": "iid", "feature": feature})
+    if partition.kind == "natural":
+        if dataset.owners is None:
+            raise InvalidInput(f"partition.kind 'natural': dataset '{name}' has no clients of its own")
+        if feature is not None and (feature.kind == "domain" or dataset.domains is not None):
+            raise InvalidInput("partition.feature.kind 'domain': natural clients keep their own samples")
+    return partition
+
+
+def _client_ids(
+    dataset: Dataset, partition: PartitionConfig, num_clients: int | None, seed: Seed
+) -> tuple[list[str], np.ndarray | None]:
+    """Ids of the clients, and for natural clients which owner each one is."""
+    if num_clients is not None and num_clients < 1:
+        raise InvalidInput(f"num_clients: expected at least 1, got {num_clients}")
+    if partition.kind != "natural" or dataset.owners is None:
+        if num_clients is None:
+            raise InvalidInput(f"num_clients: partition.kind '{partition.kind}' needs a number of clients")
+        width = max(3, len(str(num_clients - 1)))
+        return [f"c{i:0{width}d}" for i in range(num_clients)], None
+    least = partition.min_samples or 1
+    sizes = np.bincount(dataset.owners.train, minlength=len(dataset.owners.names))
+    owners = np.flatnonzero(sizes >= least)
+    wanted = len(owners) if num_clients is None else num_clients
+    if wanted > len(owners) or wanted == 0:
+        raise InvalidInput(
+            f"num_clients: {wanted} natural clients are impossible, because dataset "
+            f"'{dataset.source.dataset}' has {len(owners)} with at least {least} training samples"
+        )
+    if wanted < len(owners):
+        owners = np.sort((seed / "owners").numpy().choice(owners, size=wanted, replace=False))
+    return [dataset.owners.names[o] for o in owners], owners
+
+
+def _deal(
+    dataset: Dataset,
+    partition: PartitionConfig,
+    plan: Plan,
+    styles: Styles | None,
+    owners: np.ndarray | None,
+    clients: int,
+    seed: Seed,
+) -> list[np.ndarray]:
+    """Training rows of each client; with domains, each domain is dealt to its own clients."""
+    split = PARTITIONS[partition.kind].split
+    if split is None:
+        assert owners is not None
+        assert dataset.owners is not None
+        return rows_by_tag(dataset.owners.train, owners)
+    y = np.asarray(dataset.train.y, dtype=np.int64)
+    rng = (seed / "deal").numpy()
+    blocks = [(np.arange(len(y)), np.arange(clients), "")]
+    if styles is not None and styles.kind == "domain":
+        blocks = [
+            (block, np.flatnonzero(styles.of_client == s), f" of domain '{styles.names[s]}'")
+            for s, block in enumerate(_rows_of_domains(dataset.domains, styles, "train"))
+        ]
+    rows: list[np.ndarray] = [np.empty(0, dtype=np.int64)] * clients
+    for block, members, place in blocks:
+        if len(members) == 0:
+            continue
+        holds_NC = None if plan.holds_NC is None else plan.holds_NC[members]
+        task = Task(y[block], dataset.num_classes, len(members), partition, rng, holds_NC, place)
+        for member, part in zip(members, split(task), strict=True):
+            rows[member] = np.sort(block[part])
+    return rows
+
+
+def rows_by_tag(tag_of_row: np.ndarray, wanted: np.ndarray) -> list[np.ndarray]:
+    """Rows of each wanted tag, in stored order."""
+    order = np.argsort(tag_of_row, kind="stable")
+    starts = np.searchsorted(tag_of_row, wanted, side="left", sorter=order)
+    ends = np.searchsorted(tag_of_row, wanted, side="right", sorter=order)
+    return [order[a:b] for a, b in zip(starts, ends, strict=True)]
+
+
+def _rows_of_domains(domains: Tags | None, styles: Styles, split: str) -> list[np.ndarray]:
+    assert domains is not None
+    wanted = np.array([domains.names.index(name) for name in styles.names])
+    return rows_by_tag(getattr(domains, split), wanted)
+
+
+def _test_rows(
+    dataset: Dataset,
+    partition: PartitionConfig,
+    rows: list[np.ndarray],
+    styles: Styles | None,
+    owners: np.ndarray | None,
+    seed: Seed,
+) -> list[np.ndarray]:
+    """Test rows of each client: its own where clients are natural, else a view of the common test samples."""
+    rng = (seed / "test").numpy()
+    if owners is not None and dataset.owners is not None:
+        own = rows_by_tag(dataset.owners.test, owners)
+        limit = partition.test_samples
+        return [r if limit is None or len(r) <= limit else np.sort(rng.permutation(r)[:limit]) for r in own]
+    classes = dataset.num_classes
+    train_y, test_y = (np.asarray(pool.y, dtype=np.int64) for pool in (dataset.train, dataset.test))
+    counts_NC = np.stack([np.bincount(train_y[r], minlength=classes) for r in rows])
+    if styles is not None and styles.kind == "domain":
+        tests = _rows_of_domains(dataset.domains, styles, "test")
+        trains = _rows_of_domains(dataset.domains, styles, "train")
+        sorted_styles = [
+            sort_by_class(test, test_y, train_y[train], classes)
+            for test, train in zip(tests, trains, strict=True)
+        ]
+        return view_rows(sorted_styles, styles.of_client, counts_NC, partition, rng)
+    everything = sort_by_class(np.arange(len(test_y)), test_y, train_y, classes)
+    return view_rows([everything], np.zeros(len(rows), dtype=np.int64), counts_NC, partition, rng)
+
+
+def _shares(
+    dataset: Dataset,
+    partition: PartitionConfig,
+    rows: list[np.ndarray],
+    tests: list[np.ndarray],
+    concept_of_client: np.ndarray | None,
+    seed: Seed,
+) -> list[Share]:
+    rng = (seed / "validation").numpy()
+    train_y = np.asarray(dataset.train.y)
+    maps: list[np.ndarray | None] = [None]
+    if partition.concept is not None:
+        maps = [label_map(name, dataset.num_classes) for name in partition.concept.maps]
+    shares = []
+    for i, (own, test) in enumerate(zip(rows, tests, strict=True)):
+        held = hold_out(own, train_y, partition.validation, rng)
+        relabel = maps[0 if concept_of_client is None else int(concept_of_client[i])]
+        shares.append(Share(train=own[~held], validation=own[held], test=test, relabel=relabel))
+    return shares
+
+
+def _planted_groups(
+    ids: list[str],
+    plan: Plan,
+    styles: Styles | None,
+    partition: PartitionConfig,
+    concept_of_client: np.ndarray | None,
+) -> tuple[dict[str, int], dict[int, str]]:
+    """Clients that agree in every planted trait form one group; none where nothing was planted."""
+    traits: list[tuple[np.ndarray, list[str]]] = []
+    if plan.groups is not None:
+        traits.append((plan.groups, list(plan.names)))
+    if styles is not None:
+        traits.append((styles.of_client, list(styles.names)))
+    if concept_of_client is not None and partition.concept is not None:
+        traits.append((concept_of_client, list(partition.concept.maps)))
+    if not traits:
+        return {}, {}
+    table = np.stack([codes for codes, _ in traits], axis=1)
+    combinations, group = np.unique(table, axis=0, return_inverse=True)
+    names = {
+        g: ", ".join(words[code] for code, (_, words) in zip(row, traits, strict=True))
+        for g, row in enumerate(combinations)
+    }
+    return dict(zip(ids, (int(g) for g in group), strict=True)), names

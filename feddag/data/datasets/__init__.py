@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One file per dataset, each with `load(config) -> Dataset`."""

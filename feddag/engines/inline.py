@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reference engine: one client after another in this process, made for reading and debugging."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from feddag.core import codec
+from feddag.core.algorithm import Answer, Exchange
+from feddag.core.task import ClientId, ClientTask
+from feddag.engines.perform import Memories, Site, one_thread, perform
+
+
+class InlineEngine:
+    """Runs every task in this process. It cannot interrupt a client: late answers are discarded."""
+
+    def __init__(self, site: Site) -> None:
+        self.site = site
+        self.memory: Memories = {}
+        self._threads = one_thread()
+
+    def ask(
+        self, task: ClientTask, requests: Mapping[ClientId, Any], exchange: Exchange
+    ) -> Mapping[ClientId, Answer]:
+        """Ask the clients one by one."""
+        answers: dict[ClientId, Answer] = {}
+        for client, request in requests.items():
+            memory = self.memory.get(client, {})
+            answer, memory_after = perform(self.site, task, request, client, exchange, memory)
+            if answer.seconds > exchange.deadline:
+                answer = Answer(
+                    failure=f"took {answer.seconds:.1f} s, the deadline is {exchange.deadline:g} s",
+                    seconds=answer.seconds,
+                )
+            elif not answer.failure:
+                self.memory[client] = memory_after
+            answers[client] = replace(answer, bytes_down=codec.nbytes(request))
+        return answers
+
+    def close(self) -> None:
+        """Give the process its threads back."""
+        torch.set_num_threads(self._threads)

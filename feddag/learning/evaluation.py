@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one evaluation task: a client scores what a Deployment gives it, on its own held-out samples."""
+
+import dataclasses
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from feddag.core.deployment import Deployment, LocalTraining
+from feddag.core.examples import Examples
+from feddag.core.message import message, sensitive
+from feddag.core.params import Params
+from feddag.core.task import Client, evaluation_task
+from feddag.learning.modules import NOTHING_KNOWN, Batch, LoadedNetwork, chunks
+from feddag.learning.sgd import sgd
+
+
+@message
+class Evaluate:
+    """What to score, and whether also after local training from there."""
+
+    deployment: Deployment
+    local: LocalTraining
+    after_training: bool = False
+
+
+@message
+class Scores:
+    """Per class: how many samples, how many predicted right; and the summed cross-entropy."""
+
+    total: np.ndarray = sensitive("scores")
+    correct: np.ndarray = sensitive("scores")
+    loss: float = sensitive("scores")
+
+
+@message
+class Evaluated:
+    """Scores on the validation and test samples, before and (if asked) after local training."""
+
+    test: Scores
+    validation: Scores
+    test_after: Scores | None = None
+    validation_after: Scores | None = None
+
+
+@evaluation_task
+def evaluate(request: Evaluate, client: Client) -> Evaluated:
+    """Score the deployed model as it is (headline), and after the client has trained it further."""
+    served = serve(client, request.deployment)
+    scores = Evaluated(
+        test=score(client, served, client.test), validation=score(client, served, client.validation)
+    )
+    if not request.after_training:
+        return scores
+    models = tuple(sgd(client, m, request.local, network=served.network) for m in served.models)
+    trained = dataclasses.replace(served, models=models)
+    return dataclasses.replace(
+        scores,
+        test_after=score(client, trained, client.test),
+        validation_after=score(client, trained, client.validation),
+    )
+
+
+def serve(client: Client, deployment: Deployment) -> Deployment:
+    """The deployment made concrete for this client: remembered parts put back, model chosen, adapted."""
+    models = deployment.models
+    remembered = client.memory.get(deployment.remembered)
+    if isinstance(remembered, Params):
+        models = (models[0].replace(remembered), *models[1:])
+    weights = client.memory.get(deployment.remembered_weights)
+    shares = tuple(map(float, weights)) if isinstance(weights, np.ndarray) else deployment.weights
+    if len(models) > 1 and not shares:
+        models = (models[least_loss(client, models, deployment.network)],)
+    if deployment.adapt is not None:
+        adapt, train = deployment.adapt, deployment.adapt_prefixes
+        models = tuple(sgd(client, m, adapt, network=deployment.network, train=train) for m in models)
+    return Deployment(models=models, network=deployment.network, weights=shares)
+
+
+def score(client: Client, served: Deployment, examples: Examples) -> Scores:
+    """Per-class counts and summed loss of a concrete deployment."""
+    log_probabilities = [
+        logits(client, model, examples, served.network).double().log_softmax(1) for model in served.models
+    ]
+    if len(log_probabilities) > 1:
+        shares = torch.tensor(served.weights, dtype=torch.float64)
+        stacked = torch.stack(log_probabilities) + (shares / shares.sum()).log().view(-1, 1, 1)
+        mixed = stacked.logsumexp(0)
+    else:
+        mixed = log_probabilities[0]
+    right = examples.y[(mixed.argmax(1) == examples.labels).numpy()]
+    loss = -mixed.gather(1, examples.labels.view(-1, 1)).sum() if len(examples) else torch.zeros(())
+    return Scores(
+        total=examples.counts(),
+        correct=np.bincount(right, minlength=examples.num_classes).astype(np.int64),
+        loss=float(loss),
+    )
+
+
+def logits(client: Client, params: Params, examples: Examples, network: str = "single") -> Tensor:
+    """Outputs of a model in evaluation mode, (n, classes)."""
+    model = LoadedNetwork(client.network(network), params)
+    rows = torch.arange(len(examples))
+    with torch.no_grad():
+        parts = [model(Batch(examples, rows[chunk], NOTHING_KNOWN)) for chunk in chunks(len(examples))]
+    return torch.cat(parts) if parts else torch.empty((0, examples.num_classes))
+
+
+def sample_losses(client: Client, params: Params, network: str = "single") -> Tensor:
+    """Cross-entropy of every training sample under a model in evaluation mode, (n,)."""
+    outputs = logits(client, params, client.train, network)
+    return torch.nn.functional.cross_entropy(outputs, client.train.labels, reduction="none")
+
+
+def least_loss(client: Client, models: tuple[Params, ...], network: str = "single") -> int:
+    """Index of the model with the least mean loss on the client's training samples; ties to the lowest."""
+    if len(client.train) == 0:
+        return 0
+    losses = [float(sample_losses(client, model, network).double().mean()) for model in models]
+    return int(np.argmin(losses))

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one local-training loop: parameters in, trained parameters out.
+
+trained = sgd(client, params, local)                                          # FedAvg
+trained = sgd(client, params, local, proximal=(mu, params))                   # FedProx
+trained = sgd(client, params, local, network="dual", train=("primary.", "head."))
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from feddag.core.deployment import LocalTraining
+from feddag.core.params import Params
+from feddag.core.seeds import Seed
+from feddag.core.task import Client
+from feddag.learning.losses import Loss, cross_entropy
+from feddag.learning.modules import Batch, LoadedNetwork
+
+EVERYTHING = ("",)  # the prefix of every name
+
+
+def sgd(
+    client: Client,
+    params: Params,
+    local: LocalTraining,
+    *,
+    network: str = "single",
+    train: tuple[str, ...] = EVERYTHING,
+    loss: Loss = cross_entropy,
+    sample_weights: Tensor | None = None,
+    proximal: tuple[float, Params] | None = None,
+    seed: Seed | None = None,
+    epoch_losses: list[float] | None = None,
+) -> Params:
+    """Train the parts of a model whose names start with `train` on the client's own data.
+
+    The rest is frozen: it runs in evaluation mode, and a frozen encoder's features are computed once, not
+    once a step. `proximal` = (μ, centre) adds μ/2·‖w − centre‖² to the loss. SGD is torch.optim.SGD's, fresh
+    in each call. `epoch_losses`, if given, receives the mean loss of every epoch.
+    """
+    if len(client.train) == 0:
+        return params
+    seed = seed or client.seed
+    with (seed / "training").ambient():
+        model = LoadedNetwork(client.network(network), params, train)
+        known = model.frozen_features(client.train)
+        step = MomentumStep(model, local, proximal)
+        losses: dict[int, list[float]] = {}
+        for epoch, rows in batches(len(client.train), local, seed):
+            if len(rows) == 1 and _needs_pairs(model):
+                continue
+            weights = None if sample_weights is None else sample_weights[rows]
+            batch = Batch(client.train, rows, {name: f[rows] for name, f in known.items()}, weights)
+            value = loss(model, batch)
+            step(model.gradient(value))
+            if epoch_losses is not None:
+                losses.setdefault(epoch, []).append(value.item())
+    if epoch_losses is not None:
+        epoch_losses.extend(sum(values) / len(values) for values in losses.values())
+    return model.params()
+
+
+def batches(n: int, local: LocalTraining, seed: Seed) -> Iterator[tuple[int, Tensor]]:
+    """(epoch, row numbers) of each batch: a new order every epoch, the last partial batch kept."""
+    generator = (seed / "batches").numpy()
+    step, epoch = 0, 0
+    while step < local.local_steps if local.local_steps else epoch < local.local_epochs:
+        for rows in torch.from_numpy(generator.permutation(n)).split(local.batch_size):
+            if local.local_steps and step == local.local_steps:
+                return
+            yield epoch, rows
+            step += 1
+        epoch += 1
+
+
+class MomentumStep:
+    """SGD with momentum, weight decay and a proximal term on the flat vector of a loaded network."""
+
+    def __init__(
+        self, model: LoadedNetwork, local: LocalTraining, proximal: tuple[float, Params] | None = None
+    ) -> None:
+        self.model, self.local, self.proximal = model, local, proximal
+        self.momenta: list[Tensor] = []
+
+    def __call__(self, gradient: list[Tensor]) -> None:
+        """Apply one gradient, given as one vector for each of the model's spans."""
+        for i, (span, g) in enumerate(zip(self.model.spans, gradient, strict=True)):
+            weights = self.model.vector[span]
+            if self.local.weight_decay:
+                g.add_(weights, alpha=self.local.weight_decay)
+            if self.proximal:
+                mu, centre = self.proximal
+                g.add_(weights - centre.vector[span], alpha=mu)
+            if self.local.momentum:
+                if len(self.momenta) == i:
+                    self.momenta.append(g)
+                else:
+                    g = self.momenta[i].mul_(self.local.momentum).add_(g)
+            weights.add_(g, alpha=-self.local.lr)
+
+
+def _needs_pairs(model: LoadedNetwork) -> bool:
+    """Whether a batch of one sample is an error: batch normalisation has no variance then."""
+    return any(
+        isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training for m in model.module.modules()
+    )

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machine a run is on: what it is, who may write to a run folder, and signals that must wait."""
+
+import importlib.metadata
+import os
+import platform
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from feddag.core.errors import InvalidInput
+
+LIBRARIES = ("feddag", "torch", "numpy", "scipy", "scikit-learn")
+
+
+def describe_machine() -> dict[str, Any]:
+    """Hardware and versions, as far as results and speed depend on them."""
+    return {
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "threads_per_client": 1,
+        "flush_denormals": True,
+        "versions": {name: _version(name) for name in LIBRARIES},
+    }
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor()
+
+
+def _version(name: str) -> str:
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return "unknown"
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[None]:
+    """Refuse a second process on the same run folder; the lock ends with the process, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system
+        yield
+        return
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InvalidInput(f"the run in {folder} is being worked on by another process") from None
+        yield
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait until the block is done."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    pressed: list[int] = []
+    former = signal.signal(signal.SIGINT, lambda number, frame: pressed.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, former)
+    if pressed:
+        raise KeyboardInterrupt

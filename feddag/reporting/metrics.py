@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures from evaluation counts: per client, and their mean and spread over clients."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+PROTOCOL = (
+    "accuracy: share of right predictions on a client's own test samples; balanced accuracy: mean recall "
+    "over the classes in the client's test samples; both averaged over clients without weights, std is the "
+    "spread over clients. 'before' is the served model as it is (headline), 'after' the same model after "
+    "local training on the client's training samples. 'final' is the last round, 'chosen' the round with "
+    "the best mean balanced accuracy on validation samples, which are held out from training data; test "
+    "samples choose nothing."
+)
+
+
+def client_scores(total: ArrayLike, correct: ArrayLike, loss: float) -> dict[str, float] | None:
+    """Accuracy, balanced accuracy and mean loss of one client; None without samples."""
+    total_C, correct_C = np.asarray(total), np.asarray(correct)
+    n = int(total_C.sum())
+    if n == 0:
+        return None
+    present = total_C > 0
+    return {
+        "accuracy": float(correct_C.sum() / n),
+        "balanced_accuracy": float(np.mean(correct_C[present] / total_C[present])),
+        "loss": loss / n,
+        "samples": n,
+    }
+
+
+def summary(scores: Mapping[str, dict[str, float] | None]) -> dict[str, Any]:
+    """Mean and spread over the clients that have samples."""
+    known = [s for s in scores.values() if s is not None]
+    result: dict[str, Any] = {"clients": len(known)}
+    for key in ("accuracy", "balanced_accuracy", "loss"):
+        values = np.array([s[key] for s in known])
+        result[key] = float(values.mean()) if known else None
+        if key != "loss":
+            result[f"{key}_std"] = float(values.std()) if known else None
+    return result

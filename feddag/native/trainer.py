@@ -43,7 +43,7 @@ def train(
     momentum: float = 0.0,
     weight_decay: float = 0.0,
     train_prefixes: tuple[str, ...] = ("",),
-    normalise: tuple[Sequence[float], Sequence[float]] | None = None,
+    table: Tensor | None = None,
     frozen_features: Mapping[str, Tensor] | None = None,
     sample_weights: Tensor | None = None,
     proximal: tuple[float, Tensor] | None = None,
@@ -53,20 +53,20 @@ def train(
 ) -> Trained:
     """SGD with a fresh optimiser over `batches` (sample numbers); encoders not trained are frozen, in eval mode.
 
-    x is float32, or uint8 together with `normalise` = (mean, std) per channel: (x / 255 - mean) / std. Features of
-    frozen encoders are computed once, unless given. `deadline` is a time.monotonic().
+    x is float32, or uint8 together with `table`, the network input of each channel's 256 values. Features of frozen
+    encoders are computed once, unless given. `deadline` is a time.monotonic().
     """
     frozen = dict(frozen_features or {})
     branches, _ = plan.trained(train_prefixes)
     for branch, trained in zip(plan.branches, branches, strict=True):
         if not trained and branch.stages and branch.name not in frozen:
-            frozen[branch.name] = features(plan, vector, x, branch.name, normalise=normalise)
+            frozen[branch.name] = features(plan, vector, x, branch.name, table=table)
     rows = min(ROWS, max((len(batch) for batch in batches), default=1))
     with _network(plan, vector, rows, training=True) as network:
         task, keep = _task(
             plan, y, batches, train_prefixes, sample_weights, proximal, dropout_seed, len(x), lr, momentum, weight_decay
         )
-        inputs, keep_inputs = _inputs(plan, x, normalise, frozen)
+        inputs, keep_inputs = _inputs(plan, x, table, frozen)
         losses = np.zeros(len(batches))
         done = 0
         while done < len(batches):
@@ -92,7 +92,7 @@ def gradient(
     y: Tensor,
     *,
     train_prefixes: tuple[str, ...] = ("",),
-    normalise: tuple[Sequence[float], Sequence[float]] | None = None,
+    table: Tensor | None = None,
     frozen_features: Mapping[str, Tensor] | None = None,
     sample_weights: Tensor | None = None,
     dropout_seed: int = 0,
@@ -103,7 +103,7 @@ def gradient(
         task, keep = _task(
             plan, y, batches, train_prefixes, sample_weights, None, dropout_seed, len(x), 0.0, 0.0, 0.0
         )
-        inputs, keep_inputs = _inputs(plan, x, normalise, frozen_features or {})
+        inputs, keep_inputs = _inputs(plan, x, table, frozen_features or {})
         result = np.zeros(plan.size, dtype=np.float32)
         loss = load().feddag_gradient(network, inputs, task, 0, result.ctypes.data)
         del keep, keep_inputs
@@ -115,11 +115,11 @@ def forward(
     vector: Tensor,
     x: Tensor,
     *,
-    normalise: tuple[Sequence[float], Sequence[float]] | None = None,
+    table: Tensor | None = None,
     frozen_features: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
     """Logits of all samples in eval mode; encoders whose features are given are not run."""
-    return _forward(plan, vector, x, -1, plan.classes, normalise, frozen_features or {})
+    return _forward(plan, vector, x, -1, plan.classes, table, frozen_features or {})
 
 
 def features(
@@ -128,11 +128,11 @@ def features(
     x: Tensor,
     encoder: str,
     *,
-    normalise: tuple[Sequence[float], Sequence[float]] | None = None,
+    table: Tensor | None = None,
 ) -> Tensor:
     """Features which one encoder gives all samples, in eval mode."""
     which = plan.branch(encoder)
-    return _forward(plan, vector, x, which, plan.branches[which].features, normalise, {})
+    return _forward(plan, vector, x, which, plan.branches[which].features, table, {})
 
 
 def losses(logits: Tensor, y: Tensor) -> Tensor:
@@ -154,12 +154,12 @@ def _forward(
     x: Tensor,
     what: int,
     width: int,
-    normalise: tuple[Sequence[float], Sequence[float]] | None,
+    table: Tensor | None,
     frozen: Mapping[str, Tensor],
 ) -> Tensor:
     """Runs the samples in slices, so that Ctrl-C is heard."""
     out = np.empty((len(x), width), dtype=np.float32)
-    inputs, keep = _inputs(plan, x, normalise, frozen)
+    inputs, keep = _inputs(plan, x, table, frozen)
     with _network(plan, vector, max(1, min(ROWS, len(x))), training=False) as network:
         for first in range(0, len(x), 8 * ROWS):
             count = min(8 * ROWS, len(x) - first)
@@ -205,7 +205,7 @@ def _floats(values: Tensor | np.ndarray) -> np.ndarray:
 def _inputs(
     plan: Plan,
     x: Tensor,
-    normalise: tuple[Sequence[float], Sequence[float]] | None,
+    table: Tensor | None,
     frozen: Mapping[str, Tensor],
 ) -> tuple[Inputs, list[object]]:
     """The samples for C++, and the arrays which must stay alive meanwhile."""
@@ -215,23 +215,19 @@ def _inputs(
         raise ValueError(f"samples of shape {array.shape[1:]}: expected {plan.input_shape}")
     inputs, keep = Inputs(), []
     if array.dtype == np.uint8:
-        if normalise is None:
-            raise ValueError("uint8 samples need normalise=(mean, std): one number each per channel")
-        mean, std = (torch.tensor(list(values), dtype=torch.float32)[:, None] for values in normalise)
-        if len(mean) != channels or len(std) != channels:
-            raise ValueError(f"normalise has {len(mean)} means and {len(std)} deviations for {channels} channels")
-        # All 256 values through the very operations of the torch path: the same bits.
-        table = ((torch.arange(256, dtype=torch.float32) / 255 - mean) / std).contiguous().numpy()
+        if table is None or tuple(table.shape) != (channels, 256):
+            raise ValueError(f"uint8 samples need a table of shape ({channels}, 256): the input of each value")
+        values = _floats(table)
         array = np.ascontiguousarray(array)
-        inputs.bytes, inputs.table = 1, table.ctypes.data
-        keep.append(table)
+        inputs.bytes, inputs.table = 1, values.ctypes.data
+        keep.append(values)
     else:
         array = np.ascontiguousarray(array, dtype=np.float32)
     inputs.x = array.ctypes.data
     keep.append(array)
-    for name, values in frozen.items():
+    for name, known in frozen.items():
         which = plan.branch(name)
-        given = _floats(values)
+        given = _floats(known)
         if given.shape != (len(array), plan.branches[which].features):
             expected = (len(array), plan.branches[which].features)
             raise ValueError(f"frozen features of {name!r} have shape {given.shape}: expected {expected}")

@@ -5,7 +5,6 @@ A checkpoint is a `.safetensors` file (anyone can open it) and a `.json` beside 
 `.json` whose SHA-256 fits, there is no checkpoint.
 """
 
-import errno
 import hashlib
 import json
 import os
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from feddag.core import codec
-from feddag.core.errors import FederationError, InvalidMessage
+from feddag.core.errors import InvalidMessage, cannot_write
 from feddag.core.message import message
 from feddag.core.task import Memory
 
@@ -106,7 +105,7 @@ def write_durably(path: Path, data: bytes) -> None:
         sync_folder(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise _disk_error(path, error) from error
+        raise cannot_write(path, error) from error
 
 
 def sync_folder(folder: Path) -> None:
@@ -117,11 +116,3 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-
-
-def _disk_error(path: Path, error: OSError) -> FederationError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return FederationError(
-            f"no space left while writing {path}: what was saved before is intact, free some space and resume"
-        )
-    return FederationError(f"{path} could not be written: {error.strerror or error}")

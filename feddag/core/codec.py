@@ -51,7 +51,7 @@ def validate(value: Any) -> None:
 
 def pack(payload: Payload) -> bytes:
     """A payload as bytes: safetensors, the scalars as JSON in one of its arrays."""
-    arrays = {k: np.ascontiguousarray(v) for k, v in payload.items() if isinstance(v, np.ndarray)}
+    arrays = {k: np.asarray(v, order="C") for k, v in payload.items() if isinstance(v, np.ndarray)}
     scalars = {k: v for k, v in payload.items() if not isinstance(v, np.ndarray)}
     # "" cannot be a path, so it is free to hold the scalars. Shapes () are kept by safetensors.
     arrays[""] = np.frombuffer(json.dumps(scalars).encode(), dtype=np.uint8)
@@ -215,7 +215,9 @@ def _take_array(left: Payload, path: str) -> np.ndarray:
     if not isinstance(item, np.ndarray) or item.dtype.hasobject:
         raise InvalidMessage(path, "an array of numbers", _kind(item))
     # One pass: the sum is finite only if every entry is (overflow of huge entries is caught by the re-check).
-    if item.dtype.kind == "f" and not np.isfinite(item.sum()) and not np.isfinite(item).all():
+    with np.errstate(over="ignore", invalid="ignore"):
+        suspicious = item.dtype.kind == "f" and not np.isfinite(item.sum())
+    if suspicious and not np.isfinite(item).all():
         bad = int(np.argmin(np.isfinite(item.reshape(-1))))
         raise InvalidMessage(path, "finite numbers", f"{item.reshape(-1)[bad]} at position {bad}")
     return item

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every error a user can meet, each one sentence that says what was wrong, where, and what was expected."""
 
+import errno
+from pathlib import Path
+
 
 class FederationError(Exception):
     """A problem the user can understand and act on; the command line prints it and exits with code 2."""
@@ -42,3 +45,12 @@ class QuorumMissed(FederationError):
 
 class Interrupted(FederationError):
     """The user stopped the run; everything up to the last checkpoint is kept."""
+
+
+def cannot_write(path: Path, error: OSError) -> FederationError:
+    """What to say when the disk refuses; a full disk is named as such."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return FederationError(
+            f"no space left while writing {path}: what was saved before is intact, free some space and resume"
+        )
+    return FederationError(f"{path} could not be written: {error.strerror or error}")

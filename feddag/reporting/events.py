@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The event log of a run: one JSON object a line. Tables and figures are pure functions of it."""
 
+import contextlib
 import csv
 import hashlib
 import io
@@ -9,6 +10,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from feddag.core.errors import cannot_write
 
 Event = dict[str, Any]
 TIMES = frozenset({"seconds", "time", "written", "client_seconds"})  # what may differ between equal runs
@@ -19,6 +22,7 @@ class EventLog:
     """Appends events; what is on the disk after `sync` survives a kill."""
 
     def __init__(self, path: Path, keep_bytes: int | None = None) -> None:
+        self._path = path
         self._file = path.open("ab")
         if keep_bytes is not None:
             self._file.truncate(keep_bytes)
@@ -27,18 +31,28 @@ class EventLog:
     def write(self, kind: str, **fields: Any) -> Event:
         """Append one event."""
         event: Event = {"event": kind, **fields}
-        self._file.write(json.dumps(event, allow_nan=False).encode() + b"\n")
+        with self._guarded():
+            self._file.write(json.dumps(event, allow_nan=False).encode() + b"\n")
         return event
 
     def sync(self) -> int:
         """Force everything to the disk; the log's length in bytes."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with self._guarded():
+            self._file.flush()
+            os.fsync(self._file.fileno())
         return self._file.tell()
 
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise cannot_write(self._path, error) from error
+
     def close(self) -> None:
-        """Flush and close."""
-        self._file.close()
+        """Flush and close; a full disk was reported before and is not reported again."""
+        with contextlib.suppress(OSError):
+            self._file.close()
 
 
 def read_events(path: Path) -> Iterator[Event]:

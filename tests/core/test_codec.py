@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+import contextlib
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from feddag.core import codec
+from feddag.core.clusters import Clusters
+from feddag.core.deployment import LocalTraining
+from feddag.core.errors import InvalidMessage
+from feddag.core.message import message, public, sensitive, sensitive_kinds
+from feddag.core.params import Params
+
+
+@message
+class Inner:
+    counts: np.ndarray = sensitive("counts")
+    name: str = ""
+
+
+@message
+class Everything:
+    params: Params = public()
+    models: tuple[Params, ...] = public(default=())
+    array: np.ndarray = sensitive("update")
+    named: dict[str, Params] = public()
+    inners: tuple[Inner, ...] = ()
+    maybe: Inner | None = None
+    local: LocalTraining = LocalTraining()
+    flag: bool = False
+    number: int = 0
+    ratio: float = 0.5
+    words: tuple[str, ...] = ()
+    clusters: Clusters | None = None
+
+
+names = st.text(
+    st.characters(codec="utf-8", exclude_characters=":;#", exclude_categories=("Cs",)), max_size=8
+)
+arrays = hnp.arrays(
+    st.sampled_from([np.float32, np.float64, np.int64, np.uint8]),
+    hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+    elements={"allow_nan": False, "allow_infinity": False},
+)
+params = st.dictionaries(names, st.lists(st.integers(0, 3), max_size=3), max_size=3).map(
+    lambda shapes: Params.of({n: torch.arange(float(math.prod(s))).view(s) for n, s in shapes.items()})
+)
+inners = st.builds(Inner, counts=arrays, name=names)
+everything = st.builds(
+    Everything,
+    params=params,
+    models=st.lists(params, max_size=2).map(tuple),
+    array=arrays,
+    named=st.dictionaries(names, params, max_size=2),
+    inners=st.lists(inners, max_size=2).map(tuple),
+    maybe=st.none() | inners,
+    flag=st.booleans(),
+    number=st.integers(-(2**60), 2**60),
+    ratio=st.floats(allow_nan=False, allow_infinity=False),
+    words=st.lists(names, max_size=3).map(tuple),
+    clusters=st.none() | st.just(Clusters(members=(("a", "c"), ("b",)))),
+)
+
+
+@given(everything)
+@settings(max_examples=150, deadline=None)
+def test_every_message_survives_the_round_trip_through_bytes_bit_for_bit(value):
+    back = codec.decode(Everything, codec.encode(value))
+    assert codec.digest(back) == codec.digest(value)
+    assert back.words == value.words
+    assert back.array.dtype == value.array.dtype
+    assert back.array.shape == value.array.shape
+
+
+def sample(**changes) -> Everything:
+    fields = {"params": Params.of({"w": torch.ones(3)}), "array": np.ones(2), "named": {}}
+    return Everything(**{**fields, **changes})
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("local.lr", "0.1", r"field 'local\.lr': expected float, got str"),
+        ("number", 1.5, "field 'number': expected int, got float"),
+        ("flag", 1, "field 'flag': expected bool, got int"),
+        ("ratio", float("nan"), "field 'ratio': expected a finite number, got nan"),
+        ("array", np.array([0.0, np.inf]), "field 'array': expected finite numbers, got inf at position 1"),
+        ("array", 3.0, "field 'array': expected an array of numbers"),
+        ("params", np.ones(4, np.float32), "field 'params': expected a vector that fits its layout"),
+        ("params", np.ones(3), "field 'params': expected float32 parameters, got float64"),
+        ("surprise", 1, "field 'surprise': expected no such field"),
+        ("words#", 10**12, "field 'words': expected a length up to"),
+    ],
+)
+def test_a_bad_field_is_named_with_what_was_expected(path, value, expected):
+    payload = codec.flatten(sample())
+    payload[path] = value
+    with pytest.raises(InvalidMessage, match=expected):
+        codec.unflatten(Everything, payload)
+
+
+def test_a_missing_field_is_named():
+    payload = codec.flatten(sample())
+    del payload["local.lr"]
+    with pytest.raises(InvalidMessage, match=r"local\.lr"):
+        codec.unflatten(Everything, payload)
+
+
+def test_huge_finite_values_whose_sum_overflows_are_not_mistaken_for_infinity():
+    big = np.full(4, 3e38, dtype=np.float32)
+    assert codec.decode(Everything, codec.encode(sample(array=big))).array[0] == big[0]
+
+
+@given(st.binary(max_size=300))
+@settings(max_examples=200, deadline=None)
+def test_random_bytes_are_refused_with_a_named_reason(data):
+    with pytest.raises(InvalidMessage):
+        codec.decode(Everything, data)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 255))
+@settings(max_examples=200, deadline=None)
+def test_altered_bytes_never_crash_the_decoder(position, change):
+    data = bytearray(codec.encode(sample(words=("ab", "c"))))
+    data[position % len(data)] ^= change
+    with contextlib.suppress(InvalidMessage):
+        codec.decode(Everything, bytes(data))
+
+
+def test_the_size_counts_arrays_numbers_and_text_and_not_structure():
+    @message
+    class Small:
+        params: Params = public()
+        local: LocalTraining
+        tag: str
+
+    value = Small(params=Params.of({"w": torch.ones(10)}), local=LocalTraining(), tag="abc")
+    assert codec.nbytes(value) == 10 * 4 + 6 * 8 + 3
+
+
+def test_a_tensor_field_must_say_whether_it_is_sensitive():
+    with pytest.raises(TypeError, match=r"sensitive\(kind\) or public\(\)"):
+
+        @message
+        class Undeclared:
+            weights: np.ndarray
+
+
+def test_a_field_type_outside_the_closed_set_is_refused():
+    with pytest.raises(TypeError, match="cannot travel"):
+
+        @message
+        class Odd:
+            things: list[int]
+
+
+def test_sensitive_kinds_are_found_in_nested_messages():
+    assert sensitive_kinds(Everything) == {"update", "counts"}

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+import torch
+from toys import blob_site, toy_client
+
+from feddag.core.deployment import Deployment, LocalTraining
+from feddag.core.params import Params
+from feddag.core.seeds import Seed
+from feddag.learning.evaluation import Evaluate, evaluate, least_loss, logits, score, serve
+from feddag.learning.sgd import sgd
+from feddag.reporting.metrics import client_scores, summary
+
+site = blob_site()
+local = LocalTraining(local_epochs=5, batch_size=8, lr=0.1)
+
+
+def model(seed=0):
+    with Seed(seed).ambient():
+        return Params.from_module(site.network.fresh("single"))
+
+
+def test_scores_count_right_predictions_class_by_class():
+    client, params = toy_client(site), model()
+    scores = score(client, Deployment(models=(params,)), client.test)
+    predictions = logits(client, params, client.test).argmax(1).numpy()
+    for c in range(3):
+        of_class = client.test.y == c
+        assert scores.total[c] == of_class.sum()
+        assert scores.correct[c] == (predictions[of_class] == c).sum()
+    reference = torch.nn.functional.cross_entropy(
+        logits(client, params, client.test).double(), client.test.labels, reduction="sum"
+    )
+    assert scores.loss == pytest.approx(reference.item(), rel=1e-9)
+
+
+def test_several_models_without_weights_mean_the_one_with_least_training_loss():
+    client = toy_client(site)
+    good = sgd(client, model(), local)
+    served = serve(client, Deployment(models=(model(1), good, model(2))))
+    assert served.models == (good,)
+    assert least_loss(client, (good, good)) == 0, "ties go to the lowest"
+
+
+def test_several_models_with_weights_are_a_mixture_of_probabilities():
+    client = toy_client(site)
+    models = (model(1), model(2))
+    scores = score(client, Deployment(models=models, weights=(1.0, 3.0)), client.test)
+    mixed = sum(
+        w * logits(client, m, client.test).double().softmax(1)
+        for m, w in zip(models, (0.25, 0.75), strict=True)
+    )
+    right = client.test.y[(mixed.argmax(1) == client.test.labels).numpy()]
+    assert scores.correct.tolist() == np.bincount(right, minlength=3).tolist()
+
+
+def test_remembered_tensors_replace_their_namesakes_before_use():
+    personal = model(5)
+    client = toy_client(site, head=personal.select("head."), share=np.array([0.2, 0.8]))
+    served = serve(client, Deployment(models=(model(),), remembered="head", remembered_weights="share"))
+    assert served.models[0] == model().replace(personal.select("head."))
+    assert served.weights == (0.2, 0.8)
+    assert serve(toy_client(site), Deployment(models=(model(),), remembered="head")).models == (model(),)
+
+
+def test_a_deployment_may_adapt_named_parts_on_own_data_first():
+    client = toy_client(site)
+    served = serve(client, Deployment(models=(model(),), adapt=local, adapt_prefixes=("head.",)))
+    assert served.models[0] == sgd(client, model(), local, train=("head.",))
+
+
+def test_after_training_scores_are_given_only_when_asked():
+    request = Evaluate(deployment=Deployment(models=(model(),)), local=local)
+    assert evaluate(request, toy_client(site)).test_after is None
+    after = evaluate(
+        Evaluate(deployment=request.deployment, local=local, after_training=True), toy_client(site)
+    )
+    assert after.test_after.correct.sum() > after.test.correct.sum()
+
+
+def test_a_client_without_test_samples_has_no_accuracy_and_does_not_count_in_the_mean():
+    assert client_scores([0, 0], [0, 0], 0.0) is None
+    figures = summary({"a": client_scores([4, 1], [2, 1], 1.0), "b": None})
+    assert figures["clients"] == 1
+    assert figures["accuracy"] == pytest.approx(3 / 5)
+    assert figures["balanced_accuracy"] == pytest.approx((2 / 4 + 1) / 2)
+
+
+def test_classes_absent_from_the_test_samples_do_not_count_in_balanced_accuracy():
+    assert client_scores([4, 0, 2], [4, 0, 1], 0.0)["balanced_accuracy"] == pytest.approx(0.75)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from toys import blob_site, toy_client
+
+from feddag.core.deployment import LocalTraining
+from feddag.core.params import Params
+from feddag.core.seeds import Seed
+from feddag.learning.modules import LoadedNetwork
+from feddag.learning.sgd import batches, sgd
+
+site = blob_site()
+
+
+def start(kind="single", seed=0):
+    with Seed(seed).ambient():
+        return Params.from_module(site.network.fresh(kind))
+
+
+def by_torch_optim(client, params, local, train=("",), kind="single", mu=0.0):
+    """The slow, literal reference: torch.optim.SGD, parameter by parameter, no cached features."""
+    module = copy.deepcopy(site.network(kind))
+    module.load_state_dict({n: t.clone() for n, t in params.items()})
+    for name, p in module.named_parameters():
+        p.requires_grad_(name.startswith(train))
+    learning = [p for p in module.parameters() if p.requires_grad]
+    centre = [p.detach().clone() for p in learning]
+    optimiser = torch.optim.SGD(
+        learning, lr=local.lr, momentum=local.momentum, weight_decay=local.weight_decay
+    )
+    for _, rows in batches(len(client.train), local, client.seed):
+        loss = nn.functional.cross_entropy(module(client.train.inputs(rows)), client.train.labels[rows])
+        loss = loss + mu / 2 * sum(((p - c) ** 2).sum() for p, c in zip(learning, centre, strict=True))
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return Params.from_module(module)
+
+
+@pytest.mark.parametrize("momentum", [0.0, 0.5])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.01])
+def test_the_loop_is_torch_sgd_with_momentum_and_weight_decay(momentum, weight_decay):
+    client, local = (
+        toy_client(site),
+        LocalTraining(local_epochs=3, batch_size=8, lr=0.1, momentum=momentum, weight_decay=weight_decay),
+    )
+    ours, reference = sgd(client, start(), local), by_torch_optim(client, start(), local)
+    torch.testing.assert_close(ours.vector, reference.vector, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("train", [("primary.", "head."), ("secondary.",), ("head.",)])
+def test_frozen_parts_keep_their_bits_and_cached_features_change_nothing(train):
+    client, local, params = (
+        toy_client(site),
+        LocalTraining(local_epochs=2, batch_size=8, lr=0.1),
+        start("dual"),
+    )
+    trained = sgd(client, params, local, network="dual", train=train)
+    reference = by_torch_optim(client, params, local, train, "dual")
+    torch.testing.assert_close(trained.vector, reference.vector, rtol=1e-5, atol=1e-6)
+    for name in params:
+        assert torch.equal(trained[name], params[name]) != name.startswith(train), name
+
+
+def test_a_frozen_encoder_runs_once_over_the_data_and_not_once_a_step():
+    client, calls = toy_client(site), []
+    network = client.network("dual")
+    handle = network.secondary.register_forward_hook(lambda m, x, y: calls.append(len(y)))
+    try:
+        sgd(
+            client,
+            start("dual"),
+            LocalTraining(local_epochs=5, batch_size=4),
+            network="dual",
+            train=("primary.",),
+        )
+    finally:
+        handle.remove()
+    assert calls == [len(client.train)]
+
+
+def test_frozen_parts_are_in_evaluation_mode_and_learning_parts_in_training_mode():
+    model = LoadedNetwork(site.network("dual"), start("dual"), ("secondary.",))
+    modes = {name: child.training for name, child in model.module.named_children()}
+    assert modes == {"primary": False, "secondary": True, "head": False}
+
+
+def test_the_proximal_term_pulls_towards_its_centre_as_the_penalty_says():
+    client, local, params = toy_client(site), LocalTraining(local_epochs=2, batch_size=8, lr=0.1), start()
+    ours = sgd(client, params, local, proximal=(0.7, params))
+    torch.testing.assert_close(
+        ours.vector, by_torch_optim(client, params, local, mu=0.7).vector, rtol=1e-5, atol=1e-6
+    )
+    assert (ours - params).norm() < (sgd(client, params, local) - params).norm()
+
+
+def test_with_lr_times_mu_one_and_no_momentum_fedprox_never_strays_more_than_one_step():
+    client, params = toy_client(site), start()
+    local = LocalTraining(
+        local_epochs=2, batch_size=len(client.train), lr=0.5, momentum=0.0, weight_decay=0.0
+    )
+    once = LocalTraining(local_steps=1, batch_size=len(client.train), lr=0.5, momentum=0.0, weight_decay=0.0)
+    first = sgd(client, params, once)  # u₁ = w − lr·∇f(w)
+    second_gradient = sgd(client, first, once) - first  # −lr·∇f(u₁)
+    held = sgd(client, params, local, proximal=(2.0, params))  # u₂ = w − lr·∇f(u₁), since lr·μ = 1
+    torch.testing.assert_close((held - params).vector, second_gradient.vector, rtol=1e-4, atol=1e-6)
+
+
+def test_sample_weights_scale_each_samples_loss():
+    client, params = toy_client(site), start()
+    local = LocalTraining(local_steps=1, batch_size=len(client.train), lr=1.0, momentum=0.0, weight_decay=0.0)
+    ones = torch.ones(len(client.train))
+    plain = sgd(client, params, local)
+    torch.testing.assert_close(sgd(client, params, local, sample_weights=ones).vector, plain.vector)
+    doubled = sgd(client, params, local, sample_weights=2 * ones) - params
+    torch.testing.assert_close(doubled.vector, 2 * (plain - params).vector, rtol=1e-5, atol=1e-6)
+
+
+@given(n=st.integers(1, 70), size=st.integers(1, 30), epochs=st.integers(1, 4))
+@settings(deadline=None)
+def test_every_epoch_visits_every_sample_once_and_keeps_the_last_partial_batch(n, size, epochs):
+    local = LocalTraining(local_epochs=epochs, batch_size=size)
+    seen = list(batches(n, local, Seed(1)))
+    assert [e for e, _ in seen] == sorted(e for e, _ in seen)
+    for epoch in range(epochs):
+        rows = torch.cat([r for e, r in seen if e == epoch])
+        assert sorted(rows.tolist()) == list(range(n))
+
+
+@given(n=st.integers(1, 40), size=st.integers(1, 30), steps=st.integers(1, 20))
+@settings(deadline=None)
+def test_a_number_of_steps_is_exact_whatever_the_number_of_samples(n, size, steps):
+    assert len(list(batches(n, LocalTraining(local_steps=steps, batch_size=size), Seed(1)))) == steps
+
+
+def test_epoch_losses_are_reported_once_an_epoch_and_fall():
+    losses: list[float] = []
+    sgd(toy_client(site), start(), LocalTraining(local_epochs=6, batch_size=8, lr=0.1), epoch_losses=losses)
+    assert len(losses) == 6
+    assert losses[-1] < losses[0]
+
+
+def test_training_never_changes_the_parameters_it_was_given():
+    params = start()
+    before = params.digest()
+    sgd(toy_client(site), params, LocalTraining(local_epochs=1))
+    assert params.digest() == before
+
+
+def test_same_seed_same_bits_and_another_seed_another_order():
+    client, local = toy_client(site), LocalTraining(local_epochs=2, batch_size=4, lr=0.1)
+    assert sgd(client, start(), local) == sgd(client, start(), local)
+    assert sgd(client, start(), local) != sgd(client, start(), local, seed=Seed(99))
+
+
+def test_a_client_without_samples_returns_what_it_got():
+    empty = blob_site(sizes=(0, 5))
+    with Seed(0).ambient():
+        params = Params.from_module(empty.network.fresh("single"))
+    assert sgd(toy_client(empty), params, LocalTraining()) == params

@@ -128,6 +128,8 @@ def _as_image(input_shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 def _layers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
     """The layers of nested nn.Sequential in order, with their names."""
+    if not type(module).__module__.startswith("torch.nn.modules") or module._forward_hooks:
+        raise Unsupported(f"{name} ({type(module).__name__}): not one of torch's own layers, or changed by hooks")
     if isinstance(module, nn.Sequential):
         for child_name, child in module.named_children():
             yield from _layers(child, f"{name}.{child_name}" if name else child_name)
@@ -225,11 +227,17 @@ def _convolution(
     plain = {*layer.stride, *layer.dilation, layer.groups} == {1} and layer.padding_mode == "zeros"
     if not plain:
         raise Unsupported(f"{label}: only stride 1, dilation 1, one group and zero padding")
-    return Stage(
-        name, True, layer.out_channels, starts[f"{name}.weight"], starts.get(f"{name}.bias", -1), kernel, padding
-    )
+    return Stage(name, True, layer.out_channels, *_places(layer, name, starts), kernel, padding)
 
 
 def _linear(layer: nn.Linear, name: str, starts: dict[str, int]) -> Stage:
     """A linear layer alone."""
-    return Stage(name, False, layer.out_features, starts[f"{name}.weight"], starts.get(f"{name}.bias", -1))
+    return Stage(name, False, layer.out_features, *_places(layer, name, starts))
+
+
+def _places(layer: nn.Module, name: str, starts: dict[str, int]) -> tuple[int, int]:
+    """Where weight and bias lie in the flat vector."""
+    names = [f"{name}.weight"] if layer.bias is None else [f"{name}.weight", f"{name}.bias"]
+    if not all(place in starts for place in names):  # tied to another layer, or computed from other parameters
+        raise Unsupported(f"{name} ({type(layer).__name__}): its parameters are not its own")
+    return starts[names[0]], starts[names[1]] if len(names) == 2 else -1

@@ -23,21 +23,17 @@ def save_models(
     clients: dict[str, Any] = {}
     for client in prepared.clients:
         deployment = prepared.algorithm.deploy(state, client)
-        models = list(deployment.models)
-        remembered = memory.get(client, {}).get(deployment.remembered)
-        if isinstance(remembered, Params):
-            models[0] = models[0].replace(remembered)
-        for model in models:
+        recalled = deployment.recall(memory.get(client, {}))
+        for model in recalled.models:
             if id(model) not in files:
                 files[id(model)] = f"model-{len(files)}.safetensors"
                 kept.append(model)
                 tensors = {name: np.ascontiguousarray(t.numpy()) for name, t in model.items()}
                 write_durably(folder / files[id(model)], save(tensors))
-        weights = memory.get(client, {}).get(deployment.remembered_weights)
         clients[client] = {
             "network": deployment.network,
-            "files": [files[id(m)] for m in models],
-            "weights": weights.tolist() if isinstance(weights, np.ndarray) else list(deployment.weights),
+            "files": [files[id(m)] for m in recalled.models],
+            "weights": list(recalled.weights),
             "adapt": deployment.adapt is not None,
         }
     description = {

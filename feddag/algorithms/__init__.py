@@ -3,10 +3,42 @@
 
 from typing import Any
 
+from feddag.algorithms.cfl import CFL
+from feddag.algorithms.cfl_gp import CFLGP
+from feddag.algorithms.ditto import Ditto
+from feddag.algorithms.fblg import FBLG
 from feddag.algorithms.fedavg import FedAvg
+from feddag.algorithms.fedavg_ft import FedAvgFineTuned
+from feddag.algorithms.fedbr import FedBR
+from feddag.algorithms.fedgwc import FedGWC
+from feddag.algorithms.fedmix import FedMix
+from feddag.algorithms.fedper import FedPer
 from feddag.algorithms.fedprox import FedProx
+from feddag.algorithms.fedrc import FedRC
+from feddag.algorithms.fedrep import FedRep
+from feddag.algorithms.fedsoft import FedSoft
+from feddag.algorithms.ifca import IFCA
+from feddag.algorithms.local import Local
+from feddag.algorithms.pacfl import PACFL
+from feddag.algorithms.perfedavg import PerFedAvg
 
 ALGORITHMS: dict[str, Any] = {
     "fedavg": FedAvg,
     "fedprox": FedProx,
+    "perfedavg": PerFedAvg,
+    "fedmix": FedMix,
+    "fedbr": FedBR,
+    "fedsoft": FedSoft,
+    "pacfl": PACFL,
+    "ifca": IFCA,
+    "cfl": CFL,
+    "cfl_gp": CFLGP,
+    "fedgwc": FedGWC,
+    "fedrc": FedRC,
+    "fblg": FBLG,
+    "fedper": FedPer,
+    "fedrep": FedRep,
+    "ditto": Ditto,
+    "fedavg_ft": FedAvgFineTuned,
+    "local": Local,
 }

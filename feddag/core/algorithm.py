@@ -163,6 +163,11 @@ class Server:
         with (self.seed / "initial" / network / name).ambient():
             return Params.from_module(self.network.fresh(network))
 
+    def initial_models(self, number: int, network: str = "single", draw: int = 0) -> tuple[Params, ...]:
+        """Differently initialised models; other ones for each draw. The very first is `initial_params()`."""
+        names = range(draw * number, (draw + 1) * number)
+        return tuple(self.initial_params(network, name or "model") for name in names)
+
     def note(self, **metrics: Any) -> None:
         """Record figures for the event log of this round."""
         self.notes.update(metrics)

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a client does with a model: how it trains it (LocalTraining) and how it uses it (Deployment)."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
+import numpy as np
 from annotated_types import Ge, Gt, Lt
 from pydantic import AfterValidator
 
@@ -46,5 +49,21 @@ class Deployment:
     weights: tuple[float, ...] = ()
     remembered: str = ""  # entry of the client's memory: its tensors replace their namesakes in models[0]
     remembered_weights: str = ""  # entry of the client's memory that replaces `weights`
+    remembered_entries: tuple[int, ...] = ()  # which of the remembered weights belong to the models; (): all
     adapt: LocalTraining | None = None  # training on own data before use
     adapt_prefixes: tuple[str, ...] = ("",)  # which parts adapt
+
+    def recall(self, memory: Mapping[str, Params | np.ndarray]) -> "Deployment":
+        """This deployment with what a client remembers put in place."""
+        models, weights = self.models, self.weights
+        part = memory.get(self.remembered)
+        if isinstance(part, Params):
+            models = (models[0].replace(part), *models[1:])
+        shares = memory.get(self.remembered_weights)
+        if isinstance(shares, np.ndarray):
+            chosen = shares[list(self.remembered_entries)] if self.remembered_entries else shares
+            # All its weight may have been on models that are gone: then the general weights hold.
+            weights = tuple(map(float, chosen)) if chosen.sum() > 0 else weights
+        return replace(
+            self, models=models, weights=weights, remembered="", remembered_weights="", remembered_entries=()
+        )

@@ -36,6 +36,11 @@ class Client:
     # Stays on the client between tasks: the one mutable thing.
     memory: MutableMapping[str, Params | np.ndarray] = field(default_factory=dict)
 
+    def remembered(self, name: str, otherwise: Params) -> Params:
+        """The parameters this client keeps under a name, or what stands for them the first time."""
+        kept = self.memory.get(name)
+        return kept if isinstance(kept, Params) else otherwise
+
 
 @dataclass(frozen=True)
 class ClientTask(Generic[Request, Reply_co]):

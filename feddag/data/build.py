@@ -11,6 +11,7 @@ from feddag.core.seeds import Seed
 from feddag.data.catalog import load_dataset
 from feddag.data.config import DataConfig, FeatureConfig, PartitionConfig
 from feddag.data.dataset import Dataset, Tags
+from feddag.data.features import corrupt_shares
 from feddag.data.federation import Federation, Share
 from feddag.data.partitions import PARTITIONS, Plan, Task
 from feddag.data.skews import (
@@ -54,11 +55,24 @@ def partition_dataset(
     if partition.concept is not None:
         concept_of_client = choose_concepts(partition.concept.maps, len(ids), (seed / "concept").numpy())
     shares = _shares(dataset, partition, rows, tests, concept_of_client, seed)
+    train, test = dataset.train, dataset.test
+    if styles is not None and styles.kind == "corruption":
+        assert partition.feature is not None
+        train, test, shares = corrupt_shares(
+            train,
+            test,
+            shares,
+            styles,
+            partition.feature.severity,
+            seed / "corruption",
+            dataset.source.sha256,
+            cache or DataConfig().cache_folder,
+        )
     groups, group_names = _planted_groups(ids, plan, styles, partition, concept_of_client)
     return Federation(
         clients=dict(zip(ids, shares, strict=True)),
-        train=dataset.train,
-        test=dataset.test,
+        train=train,
+        test=test,
         num_classes=dataset.num_classes,
         source=dataset.source,
         scaling=dataset.scaling,
@@ -97,7 +111,7 @@ def _settle_kind(dataset: Dataset, partition: PartitionConfig) -> PartitionConfi
     if partition.kind == "natural":
         if dataset.owners is None:
             raise InvalidInput(f"partition.kind 'natural': dataset '{name}' has no clients of its own")
-        if feature is not None and (feature.kind == "domain" or dataset.domains is not None):
+        if feature is not None and feature.kind == "domain":
             raise InvalidInput("partition.feature.kind 'domain': natural clients keep their own samples")
     return partition
 
@@ -185,7 +199,7 @@ def _test_rows(
 ) -> list[np.ndarray]:
     """Test rows of each client: its own where clients are natural, else a view of the common test samples."""
     rng = (seed / "test").numpy()
-    if owners is not None and dataset.owners is not None:
+    if owners is not None and dataset.owners is not None and (dataset.owners.test >= 0).all():
         own = rows_by_tag(dataset.owners.test, owners)
         limit = partition.test_samples
         return [r if limit is None or len(r) <= limit else np.sort(rng.permutation(r)[:limit]) for r in own]

@@ -7,36 +7,98 @@ from dataclasses import dataclass
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset, part_of
-from feddag.data.datasets import digits, fashion_mnist_sample, synthetic
+from feddag.data.datasets import (
+    cifar10,
+    cifar10_c,
+    cifar100,
+    digits,
+    fashion_mnist,
+    fashion_mnist_sample,
+    landmarks,
+    office_caltech10,
+    own,
+    pacs,
+    shakespeare,
+    svhn,
+    synthetic,
+    tiny_imagenet,
+    tiny_imagenet_c,
+    uci_har,
+)
 
 
 @dataclass(frozen=True)
 class DatasetEntry:
-    """One dataset: a line of help, how it is loaded, and under which terms it may be used."""
+    """One dataset: a line of help, how it is loaded, under which terms, and what can be downloaded."""
 
     help: str
     load: Callable[[DataConfig], Dataset]
     terms: str = ""
-    url: str = ""
+    megabytes: int = 0  # of the download; 0: none
+    always_there: bool = False
 
 
 DATASETS: dict[str, DatasetEntry] = {
+    "cifar10": DatasetEntry(
+        "50,000 + 10,000 colour images, 32×32, 10 classes", cifar10.load, "none stated; cite", 170
+    ),
+    "cifar100": DatasetEntry(
+        "50,000 + 10,000 colour images, 32×32, 100 classes", cifar100.load, "none stated; cite", 169
+    ),
+    "fashion-mnist": DatasetEntry(
+        "60,000 + 10,000 grey images, 28×28, 10 classes", fashion_mnist.load, "MIT (Zalando)", 31
+    ),
+    "svhn": DatasetEntry("73,257 + 26,032 digits, 32×32 colour", svhn.load, "non-commercial", 246),
+    "cifar10-c": DatasetEntry(
+        "CIFAR-10's test images in 19 corruptions and clean; made from CIFAR-10 if need be",
+        cifar10_c.load,
+        "CC BY 4.0",
+        2918,
+    ),
+    "tiny-imagenet": DatasetEntry(
+        "100,000 + 10,000 colour images, 64×64, 200 classes", tiny_imagenet.load, "non-commercial", 248
+    ),
+    "tiny-imagenet-c": DatasetEntry(
+        "Tiny-ImageNet's validation images in up to 19 corruptions and clean; made if need be",
+        tiny_imagenet_c.load,
+        "non-commercial",
+    ),
+    "pacs": DatasetEntry(
+        "9,991 images in 4 domains, 7 classes, read as 64×64", pacs.load, "none stated; cite"
+    ),
+    "office-caltech10": DatasetEntry(
+        "2,533 images in 4 domains, 10 classes, read as 64×64", office_caltech10.load, "none stated; cite"
+    ),
+    "landmarks": DatasetEntry(
+        "Landmarks-Users-160K: 164,172 photographs by 1,262 people, read as 64×64", landmarks.load, "CC BY", 1
+    ),
+    "uci-har": DatasetEntry(
+        "10,299 windows of 9 sensors from 30 people (natural clients), 6 activities",
+        uci_har.load,
+        "non-commercial",
+        61,
+    ),
+    "shakespeare": DatasetEntry(
+        "next character, by speaker (natural clients)", shakespeare.load, "public domain"
+    ),
     "digits": DatasetEntry(
-        "scikit-learn's 1,797 digits, 8×8 grey, 10 classes; always there", digits.load, "BSD-3-Clause"
+        "scikit-learn's 1,797 digits, 8×8 grey, 10 classes", digits.load, "BSD-3-Clause", always_there=True
     ),
     "fashion-mnist-sample": DatasetEntry(
-        "6,000 + 1,000 Fashion-MNIST images, 28×28 grey, 10 classes; always there",
+        "6,000 + 1,000 Fashion-MNIST images, 28×28 grey, 10 classes",
         fashion_mnist_sample.load,
         "MIT (Zalando)",
+        always_there=True,
     ),
     "synthetic": DatasetEntry(
-        "Gaussian mixtures, one per planted group; always there", synthetic.load, "none needed"
+        "Gaussian mixtures, one per planted group", synthetic.load, "none needed", always_there=True
     ),
+    "own": DatasetEntry("your own folder or table; data.path says where", own.load, "yours"),
 }
 
 
 def load_dataset(config: DataConfig) -> Dataset:
     """The samples a user asked for, from the first place that has them."""
     if config.name not in DATASETS:
-        raise InvalidInput(f"data.name: '{config.name}' is not one of {', '.join(sorted(DATASETS))}")
+        raise InvalidInput(f"data.name: '{config.name}' is not one of {', '.join(DATASETS)}")
     return part_of(DATASETS[config.name].load(config), config.max_train, config.max_test)

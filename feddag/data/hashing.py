@@ -14,11 +14,11 @@ def sha256_of_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def sha256_of_files(paths: Iterable[Path]) -> str:
-    """SHA-256 over the names and contents of files, in the order of their names."""
+def sha256_of_files(paths: Iterable[Path], root: Path) -> str:
+    """SHA-256 over the names below root and the contents of files."""
     digest = hashlib.sha256()
-    for path in sorted(paths, key=lambda p: p.name):
-        digest.update(f"{path.name} {sha256_of_file(path)}\n".encode())
+    for name, path in sorted((path.relative_to(root).as_posix(), path) for path in paths):
+        digest.update(f"{name} {sha256_of_file(path)}\n".encode())
     return digest.hexdigest()
 
 
@@ -29,3 +29,14 @@ def sha256_of_arrays(*arrays: np.ndarray) -> str:
         digest.update(f"{array.dtype.str} {array.shape}\n".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
+
+
+def sha256_of_text(text: str) -> str:
+    """SHA-256 of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def sha256_of_listing(paths: Iterable[Path], root: Path) -> str:
+    """SHA-256 over names and sizes only, for sets so large that reading them takes minutes."""
+    lines = sorted(f"{path.relative_to(root).as_posix()} {path.stat().st_size}" for path in paths)
+    return sha256_of_text("\n".join(lines))

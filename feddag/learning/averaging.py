@@ -32,6 +32,11 @@ def step(params: Params, replies: Mapping[str, HasUpdate]) -> Params:
     return params + mean([r.update for r in ordered], [r.examples for r in ordered])
 
 
+def step_each(models: Sequence[Params], grouped: Mapping[int, Mapping[str, HasUpdate]]) -> tuple[Params, ...]:
+    """`step` for every cluster's model; a cluster nobody answered for keeps its own."""
+    return tuple(step(model, grouped.get(k, {})) for k, model in enumerate(models))
+
+
 def mean(parts: Sequence[Params], weights: Iterable[float] | None = None) -> Params:
     """Weighted mean, summed in the given order in float64 and rounded once, so that order alone decides."""
     shares = (

@@ -67,12 +67,8 @@ def evaluate(request: Evaluate, client: Client) -> Evaluated:
 
 def serve(client: Client, deployment: Deployment, backend: str = "auto") -> Deployment:
     """The deployment made concrete for this client: remembered parts put back, model chosen, adapted."""
-    models = deployment.models
-    remembered = client.memory.get(deployment.remembered)
-    if isinstance(remembered, Params):
-        models = (models[0].replace(remembered), *models[1:])
-    weights = client.memory.get(deployment.remembered_weights)
-    shares = tuple(map(float, weights)) if isinstance(weights, np.ndarray) else deployment.weights
+    recalled = deployment.recall(client.memory)
+    models, shares = recalled.models, recalled.weights
     if len(models) > 1 and not shares:
         models = (models[least_loss(client, models, deployment.network, backend)],)
     if deployment.adapt is not None:

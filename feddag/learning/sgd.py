@@ -62,7 +62,7 @@ def sgd(
         done: list[tuple[int, Tensor]] = []
         values = []
         for epoch, rows in batches(len(client.train), local, seed):
-            if len(rows) == 1 and _needs_pairs(model):
+            if len(rows) == 1 and needs_pairs(model):
                 continue
             weights = None if sample_weights is None else sample_weights[rows]
             batch = Batch(client.train, rows, {name: f[rows] for name, f in known.items()}, weights)
@@ -123,7 +123,7 @@ class MomentumStep:
             weights.add_(g, alpha=-self.local.lr)
 
 
-def _needs_pairs(model: LoadedNetwork) -> bool:
+def needs_pairs(model: LoadedNetwork) -> bool:
     """Whether a batch of one sample is an error: batch normalisation has no variance then."""
     return any(
         isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training for m in model.module.modules()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plain question most methods ask: train this model on your data, tell what changed."""
 
+from collections.abc import Iterable, Mapping, Sequence
+
 from feddag.core.deployment import LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
@@ -29,3 +31,11 @@ def train(request: Train, client: Client) -> Trained:
     """Train the received model on own data."""
     trained = sgd(client, request.params, request.local)
     return Trained(update=trained - request.params, examples=len(client.train))
+
+
+def train_own(
+    models: Sequence[Params], cluster_of: Mapping[str, int], clients: Iterable[str], local: LocalTraining
+) -> dict[str, Train]:
+    """The question "train your cluster's model" for each client; one object a cluster, encoded once."""
+    requests = [Train(params=model, local=local) for model in models]
+    return {client: requests[cluster_of[client]] for client in clients}

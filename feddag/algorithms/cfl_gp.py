@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""CFL-GP (Kim, Kim, de Veciana, 2024): clustered learning by gradient-based partitioning.
+
+Every P rounds clients tell their gradient at one of the K models in turn, the criterion. All a client told
+is its column of the profile G; k-means on G's leading left singular directions assigns clients to models.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Ge
+
+from feddag.clustering.profiles import best_count, fill_gaps, leading_directions, matched_labels
+from feddag.clustering.spectral import kmeans_labels
+from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.deployment import Deployment, LocalTraining
+from feddag.core.message import message, public, sensitive
+from feddag.core.params import Params
+from feddag.core.seeds import Seed
+from feddag.core.task import Client, Reply, client_task
+from feddag.learning.averaging import step_each
+from feddag.learning.gradients import mean_gradient
+from feddag.learning.sgd import sgd
+from feddag.learning.train import train, train_own
+
+
+@message
+class Tell:
+    """Tell some coordinates of your gradient at each of these models."""
+
+    models: tuple[Params, ...] = public()
+    mask: int  # the number the coordinates are drawn from, the same for everybody and all rounds
+    compression: int
+
+
+@message
+class Told:
+    """The gradients, one row a model."""
+
+    gradients: np.ndarray = sensitive("update")
+
+
+@message
+class TrainAndTell:
+    """Train your cluster's model, and tell your gradient at the criterion (the same model if left out)."""
+
+    params: Params = public()
+    local: LocalTraining
+    criterion: Params | None = public()
+    mask: int
+    compression: int
+
+
+@message
+class TrainedAndTold:
+    """What training changed, and the gradient at the criterion."""
+
+    update: Params = sensitive("update")
+    examples: int = public()
+    gradient: np.ndarray = sensitive("update")
+
+
+@message
+class State:
+    """Models, who uses which, and the profile of gradients."""
+
+    models: tuple[Params, ...] = public()
+    assignment: dict[str, int]
+    profile_NKD: np.ndarray = sensitive("update")  # mean of what each client told; empty when all is fixed
+    counts_NK: np.ndarray = public()  # how often it told
+    directions_FM: np.ndarray = sensitive("update")  # leading left singular vectors of the profile
+    points_NF: np.ndarray = sensitive("update")  # the clients along them
+    criteria: tuple[Params, ...] = public()  # the model each block of the profile was last taken at
+    turn: int = 0  # which model is the next criterion
+
+
+def masked(gradient: Params, mask: int, compression: int) -> np.ndarray:
+    """M / compression coordinates of a gradient, at random but the same for everybody."""
+    vector = gradient.vector.numpy()
+    if compression == 1:
+        return vector
+    size = max(1, len(vector) // compression)
+    return vector[np.sort(Seed(mask).numpy().choice(len(vector), size=size, replace=False))]
+
+
+@client_task
+def tell(request: Tell, client: Client) -> Told:
+    """The gradient over all own training samples at each model."""
+    rows = [masked(mean_gradient(client, m), request.mask, request.compression) for m in request.models]
+    return Told(gradients=np.stack(rows))
+
+
+@client_task
+def train_and_tell(request: TrainAndTell, client: Client) -> TrainedAndTold:
+    """Train on own data; the gradient is taken before training."""
+    gradient = mean_gradient(client, request.criterion or request.params)
+    trained = sgd(client, request.params, request.local)
+    return TrainedAndTold(
+        update=trained - request.params,
+        examples=len(client.train),
+        gradient=masked(gradient, request.mask, request.compression),
+    )
+
+
+@algorithm
+class CFLGP:
+    """K models; clients are assigned by clustering their gradients at all K models."""
+
+    local: LocalTraining = LocalTraining()
+    num_clusters: Annotated[int, Ge(1)] | Literal["auto"] = 4  # authors' code: 4; auto: best silhouette
+    max_clusters: Annotated[int, Ge(2)] = 8  # auto: at most so many
+    period: Annotated[int, Ge(1)] = 2  # P, authors' code
+    clustering_rounds: Annotated[int, Ge(1)] = 10  # T_cl, authors' code; assignments are fixed from then on
+    compression: Annotated[int, Ge(1)] = 1  # tell one coordinate in so many; authors: 100 available, off
+    normalise: bool = False  # gradients of length 1; authors: commented out, so large losses dominate
+
+    tasks = (train, tell, train_and_tell)
+
+    def start(self, server: Server) -> State:
+        """Everybody's gradient at one random model, which then is the start of every cluster."""
+        model = server.initial_params()
+        told = {c: rows[0] for c, rows in self._ask(server, (model,), server.clients).items()}
+        rows = np.stack([*told.values()])
+        if isinstance(self.num_clusters, int):
+            count = self.num_clusters
+        else:
+            points = rows @ leading_directions(rows, None).T
+            count = best_count(points, self.max_clusters, self._seed(server))
+        shape = (len(server.clients), count, rows.shape[1])
+        state = State(
+            models=(model,) * count,
+            assignment=dict.fromkeys(sorted(server.clients), 0),
+            profile_NKD=np.zeros(shape, dtype=np.float32),
+            counts_NK=np.zeros(shape[:2], dtype=np.int64),
+            directions_FM=np.zeros((0, 0), dtype=np.float32),
+            points_NF=np.zeros((0, 0), dtype=np.float32),
+            criteria=(model,) * count,
+        )
+        return self._cluster(state, told, server)
+
+    def round(self, state: State, server: Server) -> State:
+        """Train own cluster's model; in clustering rounds also tell the gradient at the criterion."""
+        labels = state.assignment
+        if server.round >= self.clustering_rounds or server.round % self.period:
+            replies = server.ask(train, train_own(state.models, labels, server.cohort, self.local))
+            return replace(state, models=step_each(state.models, _by_model(replies, labels)))
+        criterion = state.models[state.turn]
+        requests = [
+            TrainAndTell(
+                params=model,
+                local=self.local,
+                criterion=None if k == state.turn else criterion,
+                mask=self._mask(server),
+                compression=self.compression,
+            )
+            for k, model in enumerate(state.models)
+        ]
+        answers = server.ask(train_and_tell, {c: requests[labels[c]] for c in server.cohort})
+        criteria = tuple(criterion if k == state.turn else old for k, old in enumerate(state.criteria))
+        models = step_each(state.models, _by_model(answers, labels))
+        told = {client: self._scaled(answer.gradient) for client, answer in answers.items()}
+        return self._cluster(replace(state, models=models, criteria=criteria), told, server)
+
+    def _cluster(self, state: State, told: Mapping[str, np.ndarray], server: Server) -> State:
+        """Add what was told to the running means, assign anew, and go on to the next criterion."""
+        profile, counts = state.profile_NKD.copy(), state.counts_NK.copy()
+        clients = [*state.assignment][: len(profile)]  # newcomers come last and have no row
+        count = len(state.models)
+        for i, client in enumerate(clients):
+            if client in told:
+                counts[i, state.turn] += 1
+                profile[i, state.turn] += (told[client] - profile[i, state.turn]) / counts[i, state.turn]
+        columns = fill_gaps(profile, counts).reshape(len(clients), -1)
+        directions = leading_directions(columns, count if isinstance(self.num_clusters, int) else None)
+        points = columns @ directions.T
+        former = np.array([state.assignment[client] for client in clients])
+        labels = matched_labels(kmeans_labels(points, count, self._seed(server)), former, count)
+        server.note(cluster_sizes=np.bincount(labels, minlength=count).tolist(), criterion=state.turn)
+        fixed = server.round + self.period >= self.clustering_rounds
+        return State(
+            models=state.models,
+            assignment={**state.assignment, **dict(zip(clients, labels.tolist(), strict=True))},
+            profile_NKD=profile[:0] if fixed else profile,
+            counts_NK=counts,
+            directions_FM=directions,
+            points_NF=points,
+            criteria=state.criteria,
+            turn=(state.turn + 1) % count,
+        )
+
+    def deploy(self, state: State, client: str) -> Deployment:
+        """The assigned model; an unknown client takes the one that fits its data best."""
+        known = client in state.assignment
+        return Deployment(models=(state.models[state.assignment[client]],) if known else state.models)
+
+    def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
+        """Newcomers tell their gradients where the profile was taken, and join the nearest centroid."""
+        asked_K = state.counts_NK.sum(0) > 0  # a model nobody was asked about says nothing
+        models = tuple(m for m, asked in zip(state.criteria, asked_K, strict=True) if asked)
+        labels = np.array([*state.assignment.values()])[: len(state.points_NF)]
+        centroids = {int(k): state.points_NF[labels == k].mean(0) for k in np.unique(labels)}
+        assignment = dict(state.assignment)
+        for client, rows in self._ask(server, models, newcomers).items():
+            column_KD = np.zeros((len(asked_K), rows.shape[1]), dtype=np.float32)
+            column_KD[asked_K] = rows
+            point = state.directions_FM @ column_KD.reshape(-1)
+            assignment[client] = min(centroids, key=lambda k: float(np.linalg.norm(point - centroids[k])))
+        return replace(state, assignment=assignment)
+
+    def _ask(
+        self, server: Server, models: tuple[Params, ...], clients: tuple[str, ...]
+    ) -> dict[str, np.ndarray]:
+        request = Tell(models=models, mask=self._mask(server), compression=self.compression)
+        replies = server.ask(tell, broadcast(request, clients))
+        return {client: self._scaled(reply.gradients) for client, reply in replies.items()}
+
+    def _scaled(self, gradients: np.ndarray) -> np.ndarray:
+        norms = np.linalg.norm(gradients, axis=-1, keepdims=True)
+        return gradients / np.where(norms > 0, norms, 1) if self.normalise else gradients
+
+    def _mask(self, server: Server) -> int:
+        return (server.seed / "cfl_gp" / "mask").integer()
+
+    def _seed(self, server: Server) -> int:
+        return (server.seed / "cfl_gp" / "k-means" / server.round).integer() % 2**32
+
+
+def _by_model(replies: Mapping[str, Reply], labels: Mapping[str, int]) -> dict[int, dict[str, Reply]]:
+    """Replies by the model they belong to."""
+    grouped: dict[int, dict[str, Reply]] = {}
+    for client, reply in replies.items():
+        grouped.setdefault(labels[client], {})[client] = reply
+    return grouped

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Per-FedAvg (Fallah et al., 2020): a global model that is good after one step on a client's own data.
+
+Meta-step on independent batches B₁, B₂ (and B₃), always applied to w as it was before the inner step:
+    u = w − α∇f(w; B₁)
+    FO:  w ← w − β·∇f(u; B₂)
+    HF:  g = ∇f(u; B₂),  h = [∇f(w + δg; B₃) − ∇f(w − δg; B₃)] / 2δ,  w ← w − β·(g − αh)
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import groupby
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Gt
+from torch import Tensor
+
+from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.deployment import Deployment, LocalTraining
+from feddag.core.message import message, public
+from feddag.core.params import Params
+from feddag.core.seeds import Seed
+from feddag.core.task import Client, client_task
+from feddag.learning.averaging import step
+from feddag.learning.losses import cross_entropy
+from feddag.learning.modules import NOTHING_KNOWN, Batch, LoadedNetwork
+from feddag.learning.sgd import EVERYTHING, batches, needs_pairs
+from feddag.learning.train import Trained
+
+Gradient = Callable[[Tensor, Tensor], Tensor]  # (where, row numbers of a batch) → ∇f
+
+
+@message
+class MetaTrain:
+    """Take meta-steps from this model."""
+
+    params: Params = public()
+    alpha: float
+    beta: float
+    delta: float  # 0: first order (FO), else HF
+    local: LocalTraining
+
+
+@message
+class State:
+    """The meta-model."""
+
+    params: Params = public()
+
+
+@client_task
+def meta_train(request: MetaTrain, client: Client) -> Trained:
+    """Plain gradient meta-steps over own data; weight decay is part of f, momentum has no place here."""
+    model = LoadedNetwork(client.network("single"), request.params, EVERYTHING)
+    (learning,) = model.spans
+
+    def gradient(where: Tensor, rows: Tensor) -> Tensor:
+        model.vector[learning] = where
+        (g,) = model.gradient(cross_entropy(model, Batch(client.train, rows, NOTHING_KNOWN)))
+        return g + request.local.weight_decay * where
+
+    w = model.vector[learning].clone()
+    least = 2 if needs_pairs(model) else 1
+    with (client.seed / "training").ambient():
+        for rows in meta_batches(client, request.local, 3 if request.delta else 2, least):
+            w = w - request.beta * meta_gradient(gradient, w, rows, request.alpha, request.delta)
+    model.vector[learning] = w
+    return Trained(update=model.params() - request.params, examples=len(client.train))
+
+
+def meta_gradient(gradient: Gradient, w: Tensor, rows: list[Tensor], alpha: float, delta: float) -> Tensor:
+    """The direction of one meta-step: first order for δ = 0, else with the Hessian-free correction."""
+    u = w - alpha * gradient(w, rows[0])
+    g = gradient(u, rows[1])
+    if not delta:
+        return g
+    h = (gradient(w + delta * g, rows[2]) - gradient(w - delta * g, rows[2])) / (2 * delta)
+    return g - alpha * h
+
+
+def meta_batches(client: Client, local: LocalTraining, number: int, least: int = 1) -> Iterator[list[Tensor]]:
+    """Groups of so many batches within each epoch; too few of them are drawn with replacement, once."""
+    seed: Seed = client.seed
+    generator = (seed / "meta-batches").numpy()
+    for _, epoch in groupby(batches(len(client.train), local, seed), key=lambda item: item[0]):
+        rows = [r for _, r in epoch if len(r) >= least]
+        if 0 < len(rows) < number:
+            yield [rows[i] for i in generator.integers(len(rows), size=number)]
+        for i in range(0, len(rows) - number + 1, number):
+            yield rows[i : i + number]
+
+
+@algorithm
+class PerFedAvg:
+    """A global model made to be adapted: each client takes some steps on its own data before use."""
+
+    local: LocalTraining = LocalTraining()
+    variant: Literal["fo", "hf"] = "fo"  # first order, or Hessian-free second order
+    alpha: Annotated[float, Ge(0)] | None = None  # inner and adaptation learning rate; default: training.lr
+    beta: Annotated[float, Gt(0)] = 0.001  # learning rate of the meta-step (public re-implementations)
+    delta: Annotated[float, Gt(0)] = 1e-3  # HF: width of the finite difference (public re-implementations)
+    adaptation_epochs: Annotated[int, Ge(0)] = 1  # before use; 0 scores the meta-model as it is
+    weighting: Literal["examples", "uniform"] = "examples"  # of clients in the mean; the paper: uniform
+
+    tasks = (meta_train,)
+
+    @property
+    def inner_lr(self) -> float:
+        """α."""
+        return self.local.lr if self.alpha is None else self.alpha
+
+    def start(self, server: Server) -> State:
+        """One random model for all."""
+        return State(params=server.initial_params())
+
+    def round(self, state: State, server: Server) -> State:
+        """Average what the clients' meta-steps changed."""
+        delta = self.delta if self.variant == "hf" else 0.0
+        request = MetaTrain(
+            params=state.params, alpha=self.inner_lr, beta=self.beta, delta=delta, local=self.local
+        )
+        replies = server.ask(meta_train, broadcast(request, server.cohort))
+        if self.weighting == "uniform":
+            replies = {client: replace(reply, examples=1) for client, reply in replies.items()}
+        return State(params=step(state.params, replies))
+
+    def deploy(self, state: State, client: str) -> Deployment:
+        """The meta-model, adapted to the client's training data."""
+        if not self.adaptation_epochs or not self.inner_lr:
+            return Deployment(models=(state.params,))
+        adapt = replace(
+            self.local, local_epochs=self.adaptation_epochs, local_steps=0, lr=self.inner_lr, momentum=0.0
+        )
+        return Deployment(models=(state.params,), adapt=adapt)
+
+    def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
+        """Newcomers adapt the meta-model as everyone does."""
+        return state

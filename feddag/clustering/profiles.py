@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradient profiles (CFL-GP): what N clients told at K models, D coordinates each, and its clustering."""
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics import silhouette_score
+
+from feddag.clustering.arrays import FloatArray, IntArray
+from feddag.clustering.spectral import kmeans_labels
+
+
+def fill_gaps(profile_NKD: FloatArray, counts_NK: IntArray) -> FloatArray:
+    """The profile with the others' mean where a client told nothing: zeros would cluster by attendance."""
+    result = profile_NKD.copy()
+    for k, told_N in enumerate(counts_NK.T > 0):
+        if told_N.any():
+            result[~told_N, k] = profile_NKD[told_N, k].mean(0)
+    return result
+
+
+def leading_directions(columns_NM: FloatArray, most: int | None) -> FloatArray:
+    """Leading left singular vectors of the matrix whose columns are given, as rows of length M.
+
+    Without a number: as many as stand before the largest gap of singular values, but at least 3.
+    """
+    columns_NM = columns_NM.astype(np.float64)
+    squares, right = np.linalg.eigh(columns_NM @ columns_NM.T)  # N × N, far smaller than the matrix itself
+    values, right = np.sqrt(np.maximum(squares[::-1], 0)), right[:, ::-1]
+    if most is None:
+        most = max(3, int(np.argmax(values[:-1] - values[1:])) + 1) if len(values) > 1 else 1
+    keep = min(most, int((values > 1e-6 * max(values[0], 1e-30)).sum()))
+    return ((right[:, :keep].T @ columns_NM) / values[:keep, None]).astype(np.float32)
+
+
+def best_count(points_NF: FloatArray, most: int, seed: int) -> int:
+    """The number of k-means clusters from 2 to `most` with the greatest silhouette; 1 if none is defined."""
+    scores = {}
+    for count in range(2, most + 1):
+        labels = kmeans_labels(points_NF, count, seed)
+        if 1 < len(np.unique(labels)) < len(labels):
+            scores[count] = float(silhouette_score(points_NF, labels))
+    return max(scores, key=lambda count: (scores[count], -count)) if scores else 1
+
+
+def matched_labels(labels_N: IntArray, former_N: IntArray, num_clusters: int) -> IntArray:
+    """Labels renamed to agree with the former ones as often as possible (Hungarian method)."""
+    overlap = np.zeros((num_clusters, num_clusters))
+    np.add.at(overlap, (labels_N, former_N), 1)
+    _, names = linear_sum_assignment(overlap, maximize=True)
+    return names[labels_N]

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading images: atlases of tiles, and single files of any size."""
+
+from collections.abc import Iterator, Sequence
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from feddag.core.errors import InvalidInput
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+CHUNK = 512
+Image.MAX_IMAGE_PIXELS = 1 << 27  # an image that claims to be larger is refused before it is decoded
+
+
+def tiles(path: Path, size: int, number: int) -> np.ndarray:
+    """The first `number` square tiles of an atlas, row by row, as uint8 (number, 3, size, size)."""
+    atlas = _decoded(path, path.name)
+    rows, columns = atlas.shape[0] // size, atlas.shape[1] // size
+    if rows * columns < number:
+        raise InvalidInput(f"{path}: {number} tiles of {size}×{size} expected, got {rows * columns}")
+    cut = atlas[: rows * size, : columns * size].reshape(rows, size, columns, size, 3)
+    return cut.transpose(0, 2, 4, 1, 3).reshape(rows * columns, 3, size, size)[:number]
+
+
+def atlases(paths: Sequence[Path], size: int, number: int) -> Iterator[np.ndarray]:
+    """Tiles of several atlases, one chunk per atlas; all but the last are full."""
+    per_atlas = -(-number // len(paths))
+    for i, path in enumerate(paths):
+        yield tiles(path, size, min(per_atlas, number - i * per_atlas))
+
+
+def resized(files: Sequence[Path], size: int) -> Iterator[np.ndarray]:
+    """Image files as chunks of uint8 (n, 3, size, size); other sizes are resized, the shape is not kept."""
+    for start in range(0, len(files), CHUNK):
+        yield np.stack([picture(path, path.name, size) for path in files[start : start + CHUNK]])
+
+
+def picture(source: Path | bytes, name: str, size: int | None, mode: str = "RGB") -> np.ndarray:
+    """One image as uint8 (channels, height, width)."""
+    pixels = _decoded(source, name, size, mode)
+    return np.ascontiguousarray(np.moveaxis(pixels.reshape(*pixels.shape[:2], -1), -1, 0))
+
+
+def _decoded(source: Path | bytes, name: str, size: int | None = None, mode: str = "RGB") -> np.ndarray:
+    try:
+        with Image.open(BytesIO(source) if isinstance(source, bytes) else source) as stored:
+            if size is not None:
+                stored.draft(
+                    mode, (2 * size, 2 * size)
+                )  # large JPEGs are decoded at a fraction of their size
+            image = stored.convert(mode)
+            if size is not None and image.size != (size, size):
+                image = image.resize((size, size), Image.Resampling.BICUBIC)
+            return np.asarray(image)
+    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
+        raise InvalidInput(f"{name}: not an image that can be read ({error})") from error

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finding a dataset's files, converting them once, mapping them ever after."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from feddag.core.errors import InvalidInput
+from feddag.core.examples import Scaling
+from feddag.data.cache import cached, write_npy
+from feddag.data.config import DataConfig
+from feddag.data.dataset import Dataset, Tags
+from feddag.data.download import Download, fetch
+from feddag.data.federation import Pool, Source
+from feddag.data.hashing import sha256_of_files, sha256_of_listing, sha256_of_text
+
+
+@dataclass(frozen=True)
+class Samples:
+    """What a reader makes of files: one split as a stream of chunks, so that it need not fit into memory."""
+
+    x: Iterable[np.ndarray]
+    y: np.ndarray
+    owner: np.ndarray | None = None  # index into Content.owner_names
+    domain: np.ndarray | None = None  # index into Content.domain_names
+
+
+@dataclass(frozen=True)
+class Content:
+    """A whole dataset as read from files."""
+
+    train: Samples
+    test: Samples
+    shape: tuple[int, ...]  # of one sample
+    class_names: Sequence[str]
+    dtype: Any = np.uint8
+    complete: bool = True
+    owner_names: Sequence[str] = ()
+    domain_names: Sequence[str] = ()
+    notes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way a dataset lies on disk: a folder with these files, and how they are read."""
+
+    folder: str
+    files: tuple[str, ...]  # relative to the folder; "*" is a pattern
+    read: Callable[[Path], Content]
+
+    def missing(self, root: Path) -> str | None:
+        """The first file that is not there."""
+        folder = root / self.folder
+        for name in self.files:
+            if not (any(folder.glob(name)) if "*" in name else (folder / name).is_file()):
+                return f"{self.folder}/{name}" if self.folder != "." else name
+        return None
+
+    def paths(self, root: Path) -> list[Path]:
+        """All files this layout consists of."""
+        folder = root / self.folder
+        found = []
+        for name in self.files:
+            found += sorted(p for p in folder.glob(name) if p.is_file()) if "*" in name else [folder / name]
+        return found
+
+
+@dataclass(frozen=True)
+class Found:
+    """A layout, the folder it is in, and which kind of place that is."""
+
+    layout: Layout
+    root: Path
+    kind: str
+
+    @property
+    def paths(self) -> list[Path]:
+        """All files."""
+        return self.layout.paths(self.root)
+
+
+def find(
+    config: DataConfig,
+    layouts: Sequence[Layout],
+    system: Sequence[tuple[Path, Layout]] = (),
+    downloads: Sequence[Download] = (),
+) -> Found:
+    """First hit: the data folder, the system's folder, a download (only if allowed)."""
+    root = config.data_folder
+    for layout in layouts:
+        if layout.missing(root) is None:
+            return Found(layout, root, "local")
+    for place, layout in system:
+        if layout.missing(place) is None:
+            return Found(layout, place, "system")
+    if config.download and downloads:
+        for download in downloads:
+            fetch(download, root, config.max_download)
+        for layout in layouts:
+            if layout.missing(root) is None:
+                return Found(layout, root, "download")
+    raise InvalidInput(_not_found(config, layouts, system, downloads))
+
+
+def _not_found(
+    config: DataConfig,
+    layouts: Sequence[Layout],
+    system: Sequence[tuple[Path, Layout]],
+    downloads: Sequence[Download],
+) -> str:
+    root = config.data_folder
+    for layout in layouts:  # half a dataset: say which file is missing
+        if layout.folder != "." and (root / layout.folder).is_dir():
+            return f"data.name '{config.name}': {layout.missing(root)} is missing in {root}"
+    places = " or ".join(
+        dict.fromkeys(layout.folder + "/" if layout.folder != "." else layout.files[0] for layout in layouts)
+    )
+    elsewhere = "".join(f" nor in {place}" for place, _ in system)
+    hint = "put it there or set FEDDAG_DATA"
+    if downloads:
+        size = sum(d.size or 0 for d in downloads) / 1e6
+        hint += f", or allow the download of {size:,.0f} MB with data.download = true"
+    return f"data.name '{config.name}': no {places} in {root}{elsewhere}; {hint}"
+
+
+def load_found(
+    config: DataConfig, found: Found, scaling: Scaling | None, listed: Sequence[str] = ()
+) -> Dataset:
+    """Convert what was found once, and map the result; without a scaling, it is computed from the samples.
+
+    Folders in `listed` hold so many gigabytes that names and sizes stand for their contents.
+    """
+    sha256 = sha256_of_files(found.paths, found.root)
+    if listed:
+        inside = [found.root / found.layout.folder / name for name in listed]
+        files = [p for folder in inside for p in folder.rglob("*") if p.is_file()]
+        sha256 = sha256_of_text(sha256 + sha256_of_listing(files, found.root))
+    entry = cached(
+        config.cache_folder,
+        config.name,
+        sha256,
+        lambda folder: write_content(folder, found.layout.read(found.root / found.layout.folder)),
+    )
+    source = Source(
+        dataset=config.name,
+        kind=found.kind,
+        detail=str(found.root / found.layout.folder),
+        train_samples=len(entry.arrays["train_y"]),
+        test_samples=len(entry.arrays["test_y"]),
+        sha256=sha256,
+        complete=entry.facts["complete"],
+    )
+    return from_entry(entry.arrays, entry.facts, source, scaling)
+
+
+def write_content(folder: Path, content: Content) -> dict[str, Any]:
+    """Write a dataset as .npy files; what is not an array goes into the facts."""
+    for split, samples in (("train", content.train), ("test", content.test)):
+        y = np.asarray(samples.y, dtype=np.int64)
+        if len(y) and not 0 <= y.min() <= y.max() < len(content.class_names):
+            raise InvalidInput(
+                f"{split} labels: expected 0 to {len(content.class_names) - 1}, got {y.min()} to {y.max()}"
+            )
+        write_npy(folder / f"{split}_x.npy", samples.x, (len(y), *content.shape), content.dtype)
+        np.save(folder / f"{split}_y.npy", y)
+        for name, tags in (("owner", samples.owner), ("domain", samples.domain)):
+            if tags is not None:
+                np.save(folder / f"{split}_{name}.npy", np.asarray(tags, dtype=np.int64))
+    return {
+        "class_names": [str(name) for name in content.class_names],
+        "owner_names": [str(name) for name in content.owner_names],
+        "domain_names": [str(name) for name in content.domain_names],
+        "complete": content.complete,
+        "notes": content.notes,
+    }
+
+
+def from_entry(
+    arrays: dict[str, np.ndarray], facts: dict[str, Any], source: Source, scaling: Scaling | None
+) -> Dataset:
+    """A dataset of mapped arrays."""
+    train = Pool(arrays["train_x"], np.asarray(arrays["train_y"]))
+    return Dataset(
+        train=train,
+        test=Pool(arrays["test_x"], np.asarray(arrays["test_y"])),
+        num_classes=len(facts["class_names"]),
+        source=source,
+        scaling=standard_scaling(train.x) if scaling is None else scaling,
+        class_names=tuple(facts["class_names"]),
+        owners=_tags(arrays, "owner", facts["owner_names"]),
+        domains=_tags(arrays, "domain", facts["domain_names"]),
+        notes=facts["notes"],
+    )
+
+
+def _tags(arrays: dict[str, np.ndarray], name: str, names: list[str]) -> Tags | None:
+    if not names:
+        return None
+    return Tags(tuple(names), np.asarray(arrays[f"train_{name}"]), np.asarray(arrays[f"test_{name}"]))
+
+
+def standard_scaling(x: np.ndarray, at_most: int = 5000) -> Scaling:
+    """Mean and deviation of each channel (axis 1), measured on evenly spaced samples."""
+    part = np.asarray(x[:: max(1, len(x) // at_most)], dtype=np.float64)
+    unit = 255.0 if x.dtype == np.uint8 else 1.0
+    axes = (0, *range(2, part.ndim))
+    mean, std = part.mean(axis=axes) / unit, part.std(axis=axes) / unit
+    return Scaling(
+        unit=unit,
+        mean=tuple(round(float(m), 6) for m in mean),
+        std=tuple(round(float(s), 6) or 1.0 for s in std),
+    )

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import Tensor
+
+from feddag.algorithms.perfedavg import MetaTrain, PerFedAvg, State, meta_batches, meta_gradient, meta_train
+from feddag.core.deployment import LocalTraining
+from feddag.core.params import Params
+from feddag.learning.losses import cross_entropy
+from feddag.learning.modules import NOTHING_KNOWN, Batch, LoadedNetwork
+from feddag.learning.sgd import EVERYTHING, MomentumStep, batches
+from tests.contracts.toys import play, toy
+from tests.support.toys import blob_site, toy_client
+
+A = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
+ROWS = [torch.arange(1)] * 3
+LOCAL = LocalTraining(local_epochs=2, batch_size=8, lr=0.05, momentum=0.0, weight_decay=0.01)
+
+
+def quadratic(where: Tensor, rows: Tensor) -> Tensor:
+    """∇ of ½ wᵀAw."""
+    return A @ where
+
+
+def test_hessian_free_steps_are_exact_on_a_quadratic() -> None:
+    w, alpha = torch.tensor([1.0, -2.0], dtype=torch.float64), 0.1
+    u = w - alpha * A @ w
+    exact = (torch.eye(2) - alpha * A) @ (A @ u)  # (I − αA)∇f(u)
+    torch.testing.assert_close(meta_gradient(quadratic, w, ROWS, alpha, delta=1e-3), exact)
+
+
+def test_first_order_steps_leave_the_hessian_out() -> None:
+    w, alpha = torch.tensor([1.0, -2.0], dtype=torch.float64), 0.1
+    first_order = meta_gradient(quadratic, w, ROWS, alpha, delta=0.0)
+    torch.testing.assert_close(first_order, A @ (w - alpha * A @ w))
+
+
+def test_the_outer_step_starts_before_the_inner_one() -> None:
+    # f = ½w², w = 1, α = 0.5, β = 0.1: u = 0.5, w ← 1 − 0.1·0.5 = 0.95 (from u it would be 0.45)
+    w = torch.tensor([1.0])
+    w = w - 0.1 * meta_gradient(lambda where, rows: where, w, ROWS, 0.5, 0.0)
+    assert w.item() == pytest.approx(0.95)
+
+
+def sgd_on(rows_list: list[Tensor], lr: float) -> Params:
+    """Plain SGD of the toy client over the given batches."""
+    site = blob_site()
+    client = toy_client(site)
+    model = LoadedNetwork(site.network("single"), start(), EVERYTHING)
+    step = MomentumStep(model, replace(LOCAL, lr=lr))
+    for rows in rows_list:
+        step(model.gradient(cross_entropy(model, Batch(client.train, rows, NOTHING_KNOWN))))
+    return model.params()
+
+
+def start() -> Params:
+    site = blob_site()
+    with torch.random.fork_rng():
+        return Params.from_module(site.network.fresh("single"))
+
+
+@pytest.fixture
+def initial(monkeypatch: pytest.MonkeyPatch) -> Params:
+    fixed = start()
+    monkeypatch.setattr(f"{__name__}.start", lambda: fixed)
+    return fixed
+
+
+def test_without_inner_steps_it_is_sgd_on_every_second_batch(initial: Params) -> None:
+    client = toy_client(blob_site())
+    request = MetaTrain(params=initial, alpha=0.0, beta=0.02, delta=0.0, local=LOCAL)
+    # 30 samples in batches of 8: four a pass, two meta-steps, the second of each pair is B₂.
+    second = [rows for i, (_, rows) in enumerate(batches(30, LOCAL, client.seed)) if i % 2]
+    expected = sgd_on(second, lr=0.02)
+    got = initial + meta_train(request, client).update
+    torch.testing.assert_close(got.vector, expected.vector, atol=1e-6, rtol=0)
+
+
+def test_hf_uses_three_batches_a_step_and_fo_two() -> None:
+    client = toy_client(blob_site())
+    for number, steps in ((2, 2), (3, 1)):
+        groups = list(meta_batches(client, LOCAL, number))
+        assert [len(group) for group in groups] == [number] * (steps * LOCAL.local_epochs)
+
+
+def test_a_client_with_a_single_batch_still_takes_a_step() -> None:
+    client = toy_client(blob_site())
+    large = replace(LOCAL, batch_size=64)
+    assert [len(group) for group in meta_batches(client, large, 3)] == [3, 3]
+    request = MetaTrain(params=start(), alpha=0.1, beta=0.1, delta=1e-3, local=large)
+    assert meta_train(request, client).update.norm() > 0
+
+
+def test_hf_and_fo_differ_only_through_the_hessian(initial: Params) -> None:
+    client = toy_client(blob_site())
+    moves = {
+        delta: meta_train(
+            MetaTrain(
+                params=initial, alpha=alpha, beta=0.1, delta=delta, local=replace(LOCAL, batch_size=64)
+            ),
+            client,
+        ).update
+        for alpha in (0.0,)
+        for delta in (0.0, 1e-3)
+    }
+    assert moves[0.0] == moves[1e-3], "α = 0 takes the Hessian away"
+
+
+def test_clients_adapt_before_use_with_alpha_and_without_momentum() -> None:
+    per = PerFedAvg(local=LocalTraining(lr=0.3, local_epochs=7), alpha=0.02)
+    adapt = per.deploy(State(params=start()), "c").adapt
+    assert adapt is not None
+    assert (adapt.lr, adapt.momentum, adapt.local_epochs) == (0.02, 0.0, 1)
+    assert PerFedAvg(adaptation_epochs=0).deploy(State(params=start()), "c").adapt is None
+
+
+def test_uniform_weighting_ignores_the_number_of_samples() -> None:
+    by_size, equal = (
+        play(toy("perfedavg", {"beta": 0.05, "weighting": w}), rounds=1).states[1].params
+        for w in ("examples", "uniform")
+    )
+    assert by_size != equal

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The reference rows: no federation, and FedAvg fine-tuned before use."""
+
+import torch
+
+from feddag.algorithms.fedavg import FedAvg
+from feddag.algorithms.fedavg_ft import FedAvgFineTuned
+from feddag.algorithms.local import Local
+from feddag.learning.evaluation import serve
+from feddag.learning.sgd import sgd
+from tests.algorithms.toys import LOCAL, Toy, two_groups, with_newcomers
+
+
+def test_local_training_of_one_client_is_fedavg_with_that_client_alone() -> None:
+    alone, averaged = Toy(two_groups(1)), Toy(two_groups(1))
+    alone.play(Local(local=LOCAL), 3)
+    state = averaged.play(FedAvg(local=LOCAL), 3)
+    torch.testing.assert_close(
+        alone.engine.memory["c0"]["model"].vector, state.params.vector, atol=1e-6, rtol=0
+    )
+
+
+def test_local_training_sends_the_common_start_once_and_no_model_back() -> None:
+    toy = Toy(two_groups(2))
+    state = toy.play(Local(local=LOCAL), 3)
+    settings = 6 * 8
+    assert [down for _, down, _ in toy.traffic] == [
+        2 * (4 * state.params.layout.size + settings),
+        2 * settings,
+        2 * settings,
+    ]
+    assert [up for _, _, up in toy.traffic] == [2 * 8] * 3
+
+
+def test_local_clients_differ_and_each_uses_its_own_model() -> None:
+    toy = Toy(with_newcomers(two_groups(4), "c3"))
+    algorithm = Local(local=LOCAL)
+    state = toy.play(algorithm, 4)
+    assert toy.engine.memory["c0"]["model"] != toy.engine.memory["c1"]["model"]
+    state = algorithm.onboard(state, ("c3",), toy.server(4, "newcomers"))
+    assert [toy.accuracy(algorithm, state, c) for c in ("c0", "c1", "c3")] == [1.0, 1.0, 1.0]
+
+
+def test_fine_tuned_fedavg_trains_as_fedavg_does_and_adapts_when_deployed() -> None:
+    plain, tuned = Toy(two_groups(4)), Toy(two_groups(4))
+    algorithm = FedAvgFineTuned(local=LOCAL)
+    expected, state = plain.play(FedAvg(local=LOCAL), 3), tuned.play(algorithm, 3)
+    assert state.params == expected.params
+    client = tuned.client("c1")
+    assert serve(client, algorithm.deploy(state, "c1")).models[0] == sgd(client, state.params, LOCAL)
+    assert tuned.accuracy(algorithm, state, "c1") == 1.0
+    assert plain.traffic == tuned.traffic

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The toy federation all contracts are tested on, and a way to play a method on it.
+
+A new algorithm is covered as soon as it stands in the table; only if its defaults make no sense on eight
+clients with some dozens of samples each does it need a line in SETTINGS.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import pytest
+
+from feddag.algorithms import ALGORITHMS
+from feddag.core import codec
+from feddag.core.algorithm import Algorithm, Answer, Engine, Exchange, Server
+from feddag.core.seeds import Seed
+from feddag.core.task import ClientId, ClientTask, Memory
+from feddag.engines.inline import InlineEngine
+from feddag.engines.perform import Site
+from feddag.experiment import Experiment
+from feddag.learning.evaluation import Evaluate, evaluate
+from feddag.run import Prepared, prepare
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "perfedavg": {"beta": 0.05},
+    "fedmix": {"group_size": 5, "pool_size": 20},
+    "fedbr": {"pseudo_size": 8},
+    "fedrc": {"num_clusters": 2},
+}
+TRAINING = {"local_epochs": 2, "batch_size": 16, "lr": 0.1}
+COHORT = 3
+
+every_algorithm = pytest.mark.parametrize("name", sorted(ALGORITHMS))
+
+
+def experiment(name: str, settings: Mapping[str, Any] | None = None, **changes: Any) -> Experiment:
+    """Two planted mixtures, four classes, eight clients of whom two join later."""
+    options = SETTINGS.get(name, {}) if settings is None else settings
+    return Experiment.from_settings(
+        {
+            "data": {
+                "name": "synthetic",
+                "synthetic": {"groups": 2, "dimensions": 6, "train": 640, "test": 80},
+            },
+            "partition": {"newcomers": 0.25, "quantity": {"alpha": 4.0, "min_samples": 12}},
+            "num_clients": 8,
+            "model": "mlp",
+            "algorithm": {"name": name, **options},
+            "training": TRAINING,
+            "num_rounds": 4,
+            "fraction_train": 0.5,
+            "engine": "inline",
+            "evaluation": {"every": 2},
+        }
+        | changes
+    )
+
+
+@cache
+def toy_site() -> Site:
+    """The samples and networks all methods share."""
+    return prepare(experiment("fedavg")).site
+
+
+def toy(name: str, settings: Mapping[str, Any] | None = None, **changes: Any) -> Prepared:
+    """A method, ready to run on the toy federation."""
+    return prepare(experiment(name, settings, **changes))
+
+
+@dataclass
+class Asked:
+    """One question that was carried."""
+
+    round: int
+    purpose: str
+    task: str
+    answers: dict[ClientId, Answer]
+
+
+@dataclass
+class Trace:
+    """All that could be seen of a method while it ran."""
+
+    states: list[Any] = field(default_factory=list)  # start, after each round, after onboarding
+    digests: list[str] = field(default_factory=list)  # of each state and all memories then
+    asked: list[Asked] = field(default_factory=list)
+    scores: dict[str, Any] = field(default_factory=dict)  # client → Scores on its test samples
+    notes: list[dict[str, Any]] = field(default_factory=list)
+
+    def accuracy(self, clients: tuple[str, ...]) -> float:
+        """Share of right predictions over the clients' test samples."""
+        right = sum(int(self.scores[c].correct.sum()) for c in clients)
+        return right / sum(int(self.scores[c].total.sum()) for c in clients)
+
+
+def play(
+    prepared: Prepared,
+    engine: Engine | None = None,
+    *,
+    rounds: int = 2,
+    cohort: Callable[[int], tuple[str, ...]] | None = None,
+    quorum: float = 0.5,
+) -> Trace:
+    """Start, some rounds, newcomers, evaluation; with a new inline engine if none is given."""
+    engine = engine or InlineEngine(prepared.site)
+    engine.memory.clear()
+    algorithm: Algorithm = prepared.algorithm
+    trace = Trace()
+
+    def server(round_: int, purpose: str = "round") -> Server:
+        members = prepared.trainable
+        if round_ and cohort is None:
+            drawn = (Seed(5) / "cohort" / round_).numpy().permutation(members)[:COHORT]
+            members = tuple(sorted(map(str, drawn)))
+        elif round_ and cohort is not None:
+            members = cohort(round_)
+
+        def record(task: ClientTask, number: int, answers: Mapping[ClientId, Answer]) -> None:
+            trace.asked.append(Asked(number, purpose, task.name, dict(answers)))
+
+        made = Server(
+            engine=engine,
+            clients=prepared.trainable,
+            cohort=members,
+            round=round_,
+            seed=Seed(prepared.experiment.seed),
+            network=prepared.site.network,
+            num_classes=prepared.federation.num_classes,
+            quorum=quorum,
+            purpose=purpose,
+            on_answers=record,
+        )
+        trace.notes.append(made.notes)
+        return made
+
+    def keep(state: Any) -> Any:
+        memories = [codec.digest(Memory.of(m)) for _, m in sorted(engine.memory.items()) if m]
+        trace.states.append(state)
+        trace.digests.append(" ".join([codec.digest(state), *memories]))
+        return state
+
+    state = keep(algorithm.start(server(0)))
+    for round_ in range(1, rounds + 1):
+        state = keep(algorithm.round(state, server(round_)))
+    newcomers = prepared.federation.newcomers
+    if newcomers:
+        state = keep(algorithm.onboard(state, newcomers, server(rounds, "newcomers")))
+    requests = {
+        client: Evaluate(deployment=algorithm.deploy(state, client), local=prepared.experiment.training)
+        for client in (*prepared.clients, *newcomers)
+    }
+    replies = server(rounds, "evaluation").ask(evaluate, requests, quorum=1.0)
+    trace.scores = {client: reply.test for client, reply in replies.items()}
+    return trace
+
+
+@cache
+def reference(name: str) -> Trace:
+    """The method's trace on the inline engine."""
+    return play(toy(name))
+
+
+@dataclass
+class Around:
+    """An engine around another one; subclasses look at, or spoil, what passes."""
+
+    inner: Engine
+
+    @property
+    def memory(self) -> Any:
+        return self.inner.memory
+
+    def ask(
+        self, task: ClientTask, requests: Mapping[ClientId, Any], exchange: Exchange
+    ) -> Mapping[ClientId, Answer]:
+        return self.inner.ask(task, requests, exchange)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def arrays_of(memory: Mapping[str, Any]) -> str:
+    """Digest of a client's memory."""
+    return codec.digest(Memory.of(memory))

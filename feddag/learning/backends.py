@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who computes: the C++ kernels of feddag.native where network and loss allow it, else PyTorch, the reference."""
+"""Who computes: the C++ kernels of feddag.native where network and loss allow it, else PyTorch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -113,9 +113,7 @@ def logits(
     return torch.cat(parts) if parts else torch.empty((0, examples.num_classes))
 
 
-def sample_losses(
-    client: Client, params: Params, network: str = "single", backend: str = "auto"
-) -> Tensor:
+def sample_losses(client: Client, params: Params, network: str = "single", backend: str = "auto") -> Tensor:
     """Cross-entropy of every training sample under a model in evaluation mode, (n,)."""
     outputs = logits(client, params, client.train, network, backend)
     return torch.nn.functional.cross_entropy(outputs, client.train.labels, reduction="none")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native trainer: small networks trained by C++ kernels, one client per thread (README.md has the drawing).
+"""The native trainer: small networks trained by C++ kernels, one client per thread; see README.md.
 
 PyTorch stays the reference: `describe` says `Unsupported` for every network outside the vocabulary, and
 `available()` is False where the package was installed without a C++ compiler.

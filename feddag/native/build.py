@@ -21,24 +21,35 @@ SOURCES = Path(__file__).parent / "src"
 COMMON_FLAGS = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-psabi"]
 # Contracted multiply-adds and no traps or errno; nothing which would reorder sums or lose NaN.
 FLOAT_FLAGS = ["-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"]
-SANITIZE_FLAGS = ["-O1", "-g", "-fno-omit-frame-pointer", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+SANITIZE_FLAGS = [
+    "-O1",
+    "-g",
+    "-fno-omit-frame-pointer",
+    "-fsanitize=address,undefined",
+    "-fno-sanitize-recover=all",
+]
 
 # Instruction set -> (lanes, compiler flags); src/isas.h says which processor may use it.
 X86 = {
-    "avx512": (16, ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mavx512bw", "-mfma", "-mprefer-vector-width=512"]),
+    "avx512": (
+        16,
+        ["-mavx512f", "-mavx512vl", "-mavx512dq", "-mavx512bw", "-mfma", "-mprefer-vector-width=512"],
+    ),
     "avx2": (8, ["-mavx2", "-mfma"]),
 }
-EVERYWHERE: dict[str, tuple[int, list[str]]] = {"generic": (4, []), "generic16": (16, [])}
+EVERYWHERE: dict[str, tuple[int, list[str]]] = {"generic": (4, [])}
+# 16 lanes without AVX-512, so that the tests reach the 16-lane code on any machine; slow, not installed.
+FOR_TESTS: dict[str, tuple[int, list[str]]] = {"generic16": (16, ["-O1"])}
 
 
 class BuildError(Exception):
     """The kernels could not be compiled; the text says why."""
 
 
-def instruction_sets() -> dict[str, tuple[int, list[str]]]:
+def instruction_sets(for_tests: bool = True) -> dict[str, tuple[int, list[str]]]:
     """Every instruction set compiled for this kind of processor, with lanes and flags."""
     is_x86 = platform.machine().lower() in {"x86_64", "amd64"}
-    return (X86 if is_x86 else {}) | EVERYWHERE
+    return (X86 if is_x86 else {}) | EVERYWHERE | (FOR_TESTS if for_tests else {})
 
 
 def find_compiler() -> str:
@@ -58,16 +69,18 @@ def run(command: list[str]) -> None:
         print(done.stderr.strip(), file=sys.stderr)
 
 
-def compile_library(target: Path, *, sanitize: bool = False) -> None:
-    """Compile all sources into the shared library `target`."""
+def compile_library(target: Path, *, sanitize: bool = False, for_tests: bool = False) -> None:
+    """Compile all sources into the shared library `target`; `for_tests` adds the emulated lanes."""
     compiler = find_compiler().split()
     optimise = SANITIZE_FLAGS if sanitize else ["-O3"]
-    flags = [*optimise, *COMMON_FLAGS, *FLOAT_FLAGS]
+    flags = [*optimise, *COMMON_FLAGS, *FLOAT_FLAGS, *(["-DFEDDAG_TEST_LANES"] if for_tests else [])]
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         jobs: list[tuple[Path, list[str]]] = []
-        for isa, (lanes, isa_flags) in instruction_sets().items():
+        for isa, (lanes, isa_flags) in instruction_sets(for_tests).items():
             defines = [f"-DFEDDAG_ISA={isa}", f"-DFEDDAG_LANES={lanes}"]
-            jobs.append((Path(folder) / f"kernels_{isa}.o", [*isa_flags, *defines, str(SOURCES / "kernels.cpp")]))
+            jobs.append(
+                (Path(folder) / f"kernels_{isa}.o", [*isa_flags, *defines, str(SOURCES / "kernels.cpp")])
+            )
         for name in ["network", "api"]:
             jobs.append((Path(folder) / f"{name}.o", [str(SOURCES / f"{name}.cpp")]))
         list(pool.map(lambda job: run([*compiler, *flags, *job[1], "-c", "-o", str(job[0])]), jobs))
@@ -81,12 +94,14 @@ def compile_library(target: Path, *, sanitize: bool = False) -> None:
 def main() -> None:
     """Build in place, for development."""
     parser = argparse.ArgumentParser(prog="python -m feddag.native.build", description=main.__doc__)
-    parser.add_argument("--sanitize", action="store_true", help="with AddressSanitizer and UBSan (see tests/native)")
+    parser.add_argument(
+        "--sanitize", action="store_true", help="with AddressSanitizer and UBSan (see tests/native)"
+    )
     default = Path(__file__).parent / f"_kernels{sysconfig.get_config_var('EXT_SUFFIX')}"
     parser.add_argument("--output", type=Path, default=default, help="the library to write")
     arguments = parser.parse_args()
     try:
-        compile_library(arguments.output, sanitize=arguments.sanitize)
+        compile_library(arguments.output, sanitize=arguments.sanitize, for_tests=True)
     except BuildError as error:
         sys.exit(f"The native trainer was not built: {error}")
     print(arguments.output)

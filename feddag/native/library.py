@@ -21,7 +21,10 @@ class StageSpec(ctypes.Structure):
     """src/network.h, StageSpec."""
 
     _fields_ = [
-        *((name, c_int64) for name in ["branch", "convolution", "outputs", "kernel_h", "kernel_w", "pad_h", "pad_w"]),
+        *(
+            (name, c_int64)
+            for name in ["branch", "convolution", "outputs", "kernel_h", "kernel_w", "pad_h", "pad_w"]
+        ),
         *((name, c_int64) for name in ["pool_h", "pool_w", "relu", "weight", "bias"]),
         ("dropout", c_double),
     ]
@@ -83,7 +86,11 @@ def _load() -> ctypes.CDLL | str:
     """The library, or the reason why there is none."""
     folder = Path(__file__).parent
     forced = os.environ.get(LIBRARY)
-    found = [Path(forced)] if forced else sorted(folder.glob("_kernels*.so")) + sorted(folder.glob("_kernels*.dylib"))
+    found = (
+        [Path(forced)]
+        if forced
+        else sorted(folder.glob("_kernels*.so")) + sorted(folder.glob("_kernels*.dylib"))
+    )
     if not found:
         return (
             "the native kernels are not built: install feddag where there is a C++ compiler, "
@@ -104,7 +111,7 @@ def _load() -> ctypes.CDLL | str:
 
 
 def isas() -> list[str]:
-    """Instruction sets this processor can run, best first; `generic16` exists for the tests."""
+    """Instruction sets this processor can run, best first; `generic16` is there in development builds."""
     library = load()
     count = library.feddag_isa_count()
     return [library.feddag_isa_name(i).decode() for i in range(count) if library.feddag_isa_usable(i)]

@@ -41,7 +41,7 @@ class Branch:
 
 @dataclass(frozen=True)
 class Plan:
-    """A network as the kernels see it: one or two encoders side by side, and a linear head on their features."""
+    """A network as the kernels see it: one or two encoders side by side, a linear head on their features."""
 
     input_shape: tuple[int, int, int]
     branches: tuple[Branch, ...]
@@ -62,7 +62,9 @@ class Plan:
         """The number of the encoder called `name`."""
         names = [branch.name for branch in self.branches]
         if name not in names:
-            raise ValueError(f"the network has no encoder {name!r}: expected one of {', '.join(map(repr, names))}")
+            raise ValueError(
+                f"the network has no encoder {name!r}: expected one of {', '.join(map(repr, names))}"
+            )
         return names.index(name)
 
     def trained(self, prefixes: tuple[str, ...]) -> tuple[tuple[bool, ...], bool]:
@@ -104,13 +106,17 @@ def describe(module: nn.Module, input_shape: tuple[int, ...]) -> Plan:
             raise Unsupported(f"{others[0]}: only primary, secondary and head may have parameters")
     else:
         raise Unsupported(
-            f"{type(module).__name__}: expected sub-modules `primary`, optionally `secondary`, and a linear `head`, "
-            "or an nn.Sequential which ends in nn.Linear"
+            f"{type(module).__name__}: expected sub-modules `primary`, optionally `secondary`, and a "
+            "linear `head`, or an nn.Sequential which ends in nn.Linear"
         )
-    branches = tuple(_branch(name, layers, shape, len(input_shape), starts) for name, layers in encoders.items())
+    branches = tuple(
+        _branch(name, layers, shape, len(input_shape), starts) for name, layers in encoders.items()
+    )
     features = sum(branch.features for branch in branches)
     if head.in_features != features:
-        raise Unsupported(f"{head_name} (Linear): takes {head.in_features} features, the encoders give {features}")
+        raise Unsupported(
+            f"{head_name} (Linear): takes {head.in_features} features, the encoders give {features}"
+        )
     return Plan(shape, branches, _linear(head, head_name, starts), tuple(places))
 
 
@@ -129,7 +135,9 @@ def _as_image(input_shape: tuple[int, ...]) -> tuple[int, int, int]:
 def _layers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
     """The layers of nested nn.Sequential in order, with their names."""
     if not type(module).__module__.startswith("torch.nn.modules") or module._forward_hooks:
-        raise Unsupported(f"{name} ({type(module).__name__}): not one of torch's own layers, or changed by hooks")
+        raise Unsupported(
+            f"{name} ({type(module).__name__}): not one of torch's own layers, or changed by hooks"
+        )
     if isinstance(module, nn.Sequential):
         for child_name, child in module.named_children():
             yield from _layers(child, f"{name}.{child_name}" if name else child_name)
@@ -176,11 +184,22 @@ def _branch(
                 # max(0, .) commutes with pooling
                 stages[-1] = dataclasses.replace(last, relu=True)
             case nn.MaxPool2d() | nn.MaxPool1d() if (
-                last is not None and last.convolution and last.pool == (1, 1) and last.dropout == 0 and not flat
+                last is not None
+                and last.convolution
+                and last.pool == (1, 1)
+                and last.dropout == 0
+                and not flat
             ):
                 size, stride = _pair(layer.kernel_size, rank), _pair(layer.stride, rank)
-                if size != stride or _pair(layer.padding, rank)[1] or layer.ceil_mode or _pair(layer.dilation, rank)[1] != 1:
-                    raise Unsupported(f"{label}: only pooling in whole windows (stride = size) without padding")
+                if (
+                    size != stride
+                    or _pair(layer.padding, rank)[1]
+                    or layer.ceil_mode
+                    or _pair(layer.dilation, rank)[1] != 1
+                ):
+                    raise Unsupported(
+                        f"{label}: only pooling in whole windows (stride = size) without padding"
+                    )
                 stages[-1] = dataclasses.replace(last, pool=size)
                 shape = _pooled(stages[-1], label, (shape[0], shape[1], shape[2]), only_pool=True)
             case nn.Dropout() if last is not None and last.dropout == 0:
@@ -238,6 +257,8 @@ def _linear(layer: nn.Linear, name: str, starts: dict[str, int]) -> Stage:
 def _places(layer: nn.Module, name: str, starts: dict[str, int]) -> tuple[int, int]:
     """Where weight and bias lie in the flat vector."""
     names = [f"{name}.weight"] if layer.bias is None else [f"{name}.weight", f"{name}.bias"]
-    if not all(place in starts for place in names):  # tied to another layer, or computed from other parameters
+    if not all(
+        place in starts for place in names
+    ):  # tied to another layer, or computed from other parameters
         raise Unsupported(f"{name} ({type(layer).__name__}): its parameters are not its own")
     return starts[names[0]], starts[names[1]] if len(names) == 2 else -1

@@ -51,10 +51,10 @@ def train(
     should_stop: Callable[[], bool] | None = None,
     deadline: float | None = None,
 ) -> Trained:
-    """SGD with a fresh optimiser over `batches` (sample numbers); encoders not trained are frozen, in eval mode.
+    """SGD with a fresh optimiser over `batches` (sample numbers); the rest is frozen, in eval mode.
 
-    x is float32, or uint8 together with `table`, the network input of each channel's 256 values. Features of frozen
-    encoders are computed once, unless given. `deadline` is a time.monotonic().
+    x is float32, or uint8 together with `table`, the network input of each channel's 256 values. Features of
+    frozen encoders are computed once, unless given. `deadline` is a time.monotonic().
     """
     frozen = dict(frozen_features or {})
     branches, _ = plan.trained(train_prefixes)
@@ -64,13 +64,25 @@ def train(
     rows = min(ROWS, max((len(batch) for batch in batches), default=1))
     with _network(plan, vector, rows, training=True) as network:
         task, keep = _task(
-            plan, y, batches, train_prefixes, sample_weights, proximal, dropout_seed, len(x), lr, momentum, weight_decay
+            plan,
+            y,
+            batches,
+            train_prefixes,
+            sample_weights,
+            proximal,
+            dropout_seed,
+            len(x),
+            lr,
+            momentum,
+            weight_decay,
         )
         inputs, keep_inputs = _inputs(plan, x, table, frozen)
         losses = np.zeros(len(batches))
         done = 0
         while done < len(batches):
-            if (should_stop is not None and should_stop()) or (deadline is not None and time.monotonic() >= deadline):
+            if (should_stop is not None and should_stop()) or (
+                deadline is not None and time.monotonic() >= deadline
+            ):
                 raise Stopped(f"training was stopped after {done} of {len(batches)} batches")
             ran = load().feddag_train(
                 network, inputs, task, done, len(batches), SLICE_SECONDS, losses.ctypes.data
@@ -145,7 +157,7 @@ def predictions(logits: Tensor) -> Tensor:
     return logits.argmax(1)
 
 
-# ---------------------------------------------------------------------------------------------------- to C++
+# -- to C++ -----------------------------------------------------------------------------------------------
 
 
 def _forward(
@@ -178,14 +190,28 @@ def _network(plan: Plan, vector: Tensor, rows: int, training: bool) -> Iterator[
     specs = (StageSpec * max(1, len(stages)))(
         *(
             StageSpec(
-                number, stage.convolution, stage.outputs, *stage.kernel, *stage.padding, *stage.pool,
-                stage.relu, stage.weight, stage.bias, stage.dropout,
-            )  # fmt: skip
+                number,
+                stage.convolution,
+                stage.outputs,
+                *stage.kernel,
+                *stage.padding,
+                *stage.pool,
+                stage.relu,
+                stage.weight,
+                stage.bias,
+                stage.dropout,
+            )
             for number, stage in stages
         )
     )
     spec = NetworkSpec(
-        *plan.input_shape, len(plan.branches), len(stages), plan.classes, plan.head.weight, plan.head.bias, plan.size
+        *plan.input_shape,
+        len(plan.branches),
+        len(stages),
+        plan.classes,
+        plan.head.weight,
+        plan.head.bias,
+        plan.size,
     )
     handle = load().feddag_open(spec, specs, isa_number(isa()), rows, training)
     if not handle:
@@ -213,10 +239,13 @@ def _inputs(
     channels, height, width = plan.input_shape
     if array.size != len(array) * channels * height * width:
         raise ValueError(f"samples of shape {array.shape[1:]}: expected {plan.input_shape}")
-    inputs, keep = Inputs(), []
+    inputs = Inputs()
+    keep: list[object] = []
     if array.dtype == np.uint8:
         if table is None or tuple(table.shape) != (channels, 256):
-            raise ValueError(f"uint8 samples need a table of shape ({channels}, 256): the input of each value")
+            raise ValueError(
+                f"uint8 samples need a table of shape ({channels}, 256): the input of each value"
+            )
         values = _floats(table)
         array = np.ascontiguousarray(array)
         inputs.bytes, inputs.table = 1, values.ctypes.data
@@ -260,7 +289,9 @@ def _task(
         raise ValueError("a batch has no samples")
     samples = np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
     if len(samples) and not (samples.min() >= 0 and samples.max() < count):
-        raise ValueError(f"batches name samples {samples.min()} to {samples.max()}: expected 0 to {count - 1}")
+        raise ValueError(
+            f"batches name samples {samples.min()} to {samples.max()}: expected 0 to {count - 1}"
+        )
     starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
     task = Task(lr=lr, momentum=momentum, weight_decay=weight_decay, seed=dropout_seed % 2**64)
     task.samples, task.starts, task.labels = samples.ctypes.data, starts.ctypes.data, labels.ctypes.data

@@ -126,7 +126,9 @@ def test_auto_falls_back_to_torch_and_says_why() -> None:
 
 @needs_kernels
 def test_insisting_on_native_for_an_unknown_network_is_an_error_that_names_the_layer() -> None:
-    client = dataclasses.replace(client_of("gru", (20,)), network=Networks("gru", (20,), 5, integer_codes=True))
+    client = dataclasses.replace(
+        client_of("gru", (20,)), network=Networks("gru", (20,), 5, integer_codes=True)
+    )
     with pytest.raises(InvalidInput, match=r"backend = 'native' is impossible here: primary \(gru\)"):
         sgd(client, initial(client, "single"), with_backend("native"))
 

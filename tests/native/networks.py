@@ -10,7 +10,9 @@ from torch import Tensor, nn
 class TwoEncoders(nn.Module):
     """head(cat([primary(x), secondary(x)]))."""
 
-    def __init__(self, primary: nn.Module, secondary: nn.Module | None, features: int, classes: int = 10) -> None:
+    def __init__(
+        self, primary: nn.Module, secondary: nn.Module | None, features: int, classes: int = 10
+    ) -> None:
         super().__init__()
         self.primary = primary
         if secondary is not None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients of every layer and combination against torch in float64.
 
-Inputs and weights are small multiples of a power of two, so that all sums before the softmax are exact in float32
-as well as in float64: equal values in a pooling window and zeros under a ReLU are then really equal, and torch's
-choices among them (the first maximum, no gradient at zero) must be met exactly, not only almost always.
+Inputs and weights are small multiples of a power of two, so that all sums before the softmax are exact in
+float32 as well as in float64: equal values in a pooling window and zeros under a ReLU are then really equal,
+and torch's choices among them (the first maximum, no gradient at zero) must be met, not almost always.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from feddag import native
 from tests.native.networks import TwoEncoders, flat
 
 SETTINGS = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], derandomize=True
+    max_examples=60,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    derandomize=True,
 )
 
 
@@ -103,7 +106,9 @@ def test_gradients_of_random_networks_equal_torch(isa: str, data: st.DataObject)
     if data.draw(st.booleans()):
         values[:] = values.flat[0]  # all equal: every pooling window is a tie
     y = torch.from_numpy(generator.integers(0, classes, size=batch))
-    weights = torch.from_numpy(generator.random(batch, dtype=np.float32)) if data.draw(st.booleans()) else None
+    weights = (
+        torch.from_numpy(generator.random(batch, dtype=np.float32)) if data.draw(st.booleans()) else None
+    )
     assert_same_gradient(module, torch.from_numpy(values), y, weights)
 
 
@@ -123,7 +128,12 @@ def test_two_convolutions_with_pooling(isa: str, batch: int, padding: int) -> No
 def test_wide_convolutions_use_every_register_tile(isa: str) -> None:
     # Runs of 1 to 24 vectors: each width of the backward tiles and both widths of the forward blocks.
     for channels in [1, 2, 5, 8, 11, 16, 24, 40, 64]:
-        layers = [nn.Conv2d(1, channels, 3, padding=1), nn.ReLU(), nn.Conv2d(channels, channels + 1, 3), nn.ReLU()]
+        layers = [
+            nn.Conv2d(1, channels, 3, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(channels, channels + 1, 3),
+            nn.ReLU(),
+        ]
         module = TwoEncoders(nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten()), None, (channels + 1) * 6)
         generator = np.random.default_rng(channels)
         exact_weights(module, generator)
@@ -155,8 +165,8 @@ def test_vectors_and_logistic_regression(isa: str) -> None:
 
 
 def test_the_first_of_equal_maxima_gets_the_gradient(isa: str) -> None:
-    # One 2 x 2 window of ones, a 1 x 1 kernel of weight 1: with pixels marked by a second channel of weight 0,
-    # the gradient of that weight tells which pixel was taken.
+    # One 2 x 2 window of ones, a 1 x 1 kernel of weight 1: with pixels marked by a second channel of weight
+    # 0, the gradient of that weight tells which pixel was taken.
     module = TwoEncoders(nn.Sequential(nn.Conv2d(2, 1, 1), nn.MaxPool2d(2), nn.Flatten()), None, 1, 2)
     module.primary[0].weight.data = torch.tensor([[[[1.0]], [[0.0]]]])
     module.primary[0].bias.data.zero_()

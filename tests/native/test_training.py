@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training by the kernels against torch.optim.SGD in float64, and what training promises beyond the numbers."""
+"""Training by the kernels against torch.optim.SGD in float64, and what else training promises."""
 
 from __future__ import annotations
 
@@ -73,7 +73,9 @@ def small_dual(dropout: float = 0.0) -> nn.Module:
 
 
 def samples(generator: torch.Generator, count: int = 70) -> tuple[Tensor, Tensor]:
-    return torch.randn(count, 2, 9, 8, generator=generator), torch.randint(0, 10, (count,), generator=generator)
+    return torch.randn(count, 2, 9, 8, generator=generator), torch.randint(
+        0, 10, (count,), generator=generator
+    )
 
 
 SETTINGS = [
@@ -175,7 +177,9 @@ def test_batches_larger_than_the_memory_are_summed_in_pieces(isa: str, generator
     module = small_dual()
     x, y = samples(generator, 400)
     batches = shuffled(400, 301, 2)
-    result = native.train(native.describe(module, (2, 9, 8)), flat(module), x, y, batches, lr=0.1, momentum=0.5)
+    result = native.train(
+        native.describe(module, (2, 9, 8)), flat(module), x, y, batches, lr=0.1, momentum=0.5
+    )
     expected, losses = train_by_torch(module, x, y, batches, lr=0.1, momentum=0.5)
     assert relative(result.vector, expected) < 1e-5
     np.testing.assert_allclose(result.losses, losses, rtol=1e-5)
@@ -189,7 +193,9 @@ def test_threads_do_not_change_a_bit(isa: str, generator: torch.Generator) -> No
     def train(number: int) -> Tensor:
         x, y = clients[number]
         batches = shuffled(len(x), 10, 5, seed=number)
-        return native.train(plan, flat(module), x, y, batches, lr=0.1, momentum=0.5, dropout_seed=number).vector
+        return native.train(
+            plan, flat(module), x, y, batches, lr=0.1, momentum=0.5, dropout_seed=number
+        ).vector
 
     one_by_one = [train(number) for number in range(6)]
     with ThreadPoolExecutor(4) as pool:
@@ -200,11 +206,13 @@ def test_threads_do_not_change_a_bit(isa: str, generator: torch.Generator) -> No
 def test_divergence_shows_as_a_loss_which_is_not_a_number(isa: str, generator: torch.Generator) -> None:
     module = small_dual()
     x, y = samples(generator)
-    result = native.train(native.describe(module, (2, 9, 8)), flat(module), x * 1e20, y, shuffled(70, 16, 3), lr=1e9)
+    result = native.train(
+        native.describe(module, (2, 9, 8)), flat(module), x * 1e20, y, shuffled(70, 16, 3), lr=1e9
+    )
     assert not np.isfinite(result.losses[-1])
 
 
-# ---------------------------------------------------------------------------------------------------- stopping
+# -- stopping
 
 
 def test_should_stop_and_deadline_end_training(isa: str, generator: torch.Generator) -> None:
@@ -234,7 +242,9 @@ native.train(native.describe(module, (1, 28, 28)), vector, x, y, [torch.arange(1
 def test_ctrl_c_is_heard() -> None:
     if not native.available():
         pytest.skip(native.why_not())
-    process = subprocess.Popen([sys.executable, "-c", SLEEPLESS], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLEEPLESS], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     try:
         assert process.stdout is not None
         assert process.stdout.readline() == b"training\n"
@@ -246,7 +256,7 @@ def test_ctrl_c_is_heard() -> None:
     assert b"KeyboardInterrupt" in errors
 
 
-# ---------------------------------------------------------------------------------------------------- dropout
+# -- dropout
 
 
 def test_the_generator_of_dropout_is_philox(isa: str) -> None:
@@ -280,17 +290,18 @@ class Scaled(nn.Module):
         return x * self.factors
 
 
-def test_gradients_under_dropout_equal_torch_with_the_same_masks(isa: str, generator: torch.Generator) -> None:
+def test_gradients_under_dropout_equal_torch_with_the_same_masks(
+    isa: str, generator: torch.Generator
+) -> None:
     probability, batch = 0.4, 21
     module = initialised(TwoEncoders(small_encoder(probability), None, 5), 3)
     x, y = samples(generator, batch)
     loss, gradient = native.gradient(native.describe(module, (2, 9, 8)), flat(module), x, y, dropout_seed=77)
-    exact, layer = copy.deepcopy(module).double(), 0
-    for place, units in [(3, 48), (7, 7)]:
+    exact = copy.deepcopy(module).double()
+    for layer, (place, units) in enumerate([(3, 48), (7, 7)]):
         masks = torch.stack([scales(77, 0, layer, b, probability, units) for b in range(batch)])
         assert masks.unique().tolist() == pytest.approx([0.0, 1 / 0.6])
         exact.primary[place] = Scaled(masks.double())
-        layer += 1
     expected = nn.functional.cross_entropy(exact(x.double()), y)
     expected.backward()
     assert loss == pytest.approx(expected.item(), rel=1e-5)
@@ -310,7 +321,7 @@ def test_dropout_drops_the_asked_share_and_keeps_the_mean() -> None:
     assert len({tuple(values.tolist()) for values in different}) == 5
 
 
-# ---------------------------------------------------------------------------------------------------- real data
+# -- real data
 
 
 @pytest.mark.skipif(not FASHION_MNIST.exists(), reason="Fashion-MNIST is not installed on this machine")

@@ -6,5 +6,7 @@ ISA(avx512, __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512v
                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("fma"))
 ISA(avx2, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
 #endif
-ISA(generic, true)    // 4 lanes: SSE2, NEON
+ISA(generic, true)  // 4 lanes: SSE2, NEON
+#ifdef FEDDAG_TEST_LANES
 ISA(generic16, true)  // 16 lanes on any processor: slow, for testing the code of avx512
+#endif

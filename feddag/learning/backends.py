@@ -15,7 +15,6 @@ from feddag.core.params import Params
 from feddag.core.seeds import Seed
 from feddag.learning.losses import Loss, cross_entropy
 from feddag.learning.modules import check_layout
-from feddag.models.networks import Network
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def choose(
     reason = native.why_not()
     if not reason and loss is not cross_entropy:
         reason = f"the loss {getattr(loss, '__name__', loss)} is not cross-entropy"
-    if not reason and type(module) is not Network:
+    if not reason and not hasattr(module, "encoder_names"):  # the networks of feddag.models have it
         reason = f"{type(module).__name__} has a forward pass of its own"
     if not reason:
         try:

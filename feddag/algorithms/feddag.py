@@ -175,7 +175,8 @@ class FedDAG:
     combine: Literal["mean", "sum"] = "mean"  # Θ^{2f'} of several learners; the paper sums
     source_updates: Literal["sum", "mean"] = "sum"  # of a learner's several sources
     primary_start: Literal["warm", "random"] = "warm"  # Eq. 22, or the appendix's alternative
-    secondary_start: Literal["random", "copy"] = "random"
+    # common: one random encoder for all clusters, so that learners' encoders can be averaged; random: one each
+    secondary_start: Literal["common", "random", "copy"] = "common"
     diversity: Annotated[float, Ge(0)] = 0.0  # λ_div; 0.1 goes with primary_start = "random"
     schedule: Annotated[int, Ge(0)] = 0  # K: K primary rounds, then a secondary one; 0: both every round
 
@@ -193,6 +194,7 @@ class FedDAG:
             "lacking_classes": False,
             "shared_alignment": False,
             "combine": "sum",
+            "secondary_start": "random",
         },
     }
 
@@ -296,6 +298,8 @@ class FedDAG:
             for z, members in clusters.group(replies).items():
                 warm = mean([r.params for r in members.values()], [signatures[c].examples for c in members])
                 models[z] = models[z].replace(warm)
+        if self.encoders == 2 and self.secondary_start == "common":
+            models = [m.replace(models[0].select(*SECONDARY)) for m in models]
         if self.encoders == 2 and self.secondary_start == "copy":
             models = [m.replace(m.select("primary.").rename("primary.", "secondary.")) for m in models]
         return tuple(models)

@@ -276,7 +276,7 @@ def _planted_groups(
 ) -> tuple[dict[str, int], dict[int, str]]:
     """Clients that agree in every planted trait form one group; none where nothing was planted."""
     traits: list[tuple[np.ndarray, list[str]]] = []
-    if plan.groups is not None:
+    if plan.groups is not None and (len(plan.names) > 1 or (styles is None and concept_of_client is None)):
         traits.append((plan.groups, list(plan.names)))
     if styles is not None:
         traits.append((styles.of_client, list(styles.names)))

@@ -25,6 +25,7 @@ class Sign:
     vectors: float  # principal vectors a class: a count, or below 1 a share of the class
     svd: str
     min_samples_per_vector: float
+    keep: bool  # whether the warmed-up model will be asked for
 
 
 @message
@@ -54,7 +55,8 @@ def sign(request: Sign, client: Client) -> Signature:
     warm = before = request.start
     for t in range(request.warmup_rounds):
         before, warm = warm, sgd(client, warm, request.local, seed=client.seed / "warm-up" / t)
-    client.memory["warm"] = warm
+    if request.keep:
+        client.memory["warm"] = warm
     update = warm - (request.start if request.update == "total" else before)
     subspaces = class_subspaces(
         client.train.x,

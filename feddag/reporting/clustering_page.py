@@ -163,7 +163,8 @@ def _in_words(e: Explanation, summary: dict[str, Any]) -> str:
     if e.num_clusters == 1:
         words = f"{len(e.clients)} clients show no structure worth splitting: one cluster."
     if e.groups:
-        words += f" {summary['planted_groups']} groups were planted; agreement (adjusted Rand index) {summary['ari']:.3f}."
+        words += f" {summary['planted_groups']} groups were planted; "
+        words += f"agreement (adjusted Rand index) {summary['ari']:.3f}."
     words += f" {e.withheld} class signatures were withheld for privacy."
     return words
 
@@ -184,9 +185,8 @@ def _member_table(e: Explanation) -> str:
     for z in range(e.num_clusters):
         members = [c for c, label in zip(e.clients, e.labels_N, strict=True) if label == z]
         names = html.escape(", ".join(members))
-        rows.append(
-            f'<tr><th style="color:{figures.colour(z)}">{z}</th><td>{len(members)}</td><td>{names}</td></tr>'
-        )
+        cells = f"<td>{len(members)}</td><td>{names}</td>"
+        rows.append(f'<tr><th style="color:{figures.colour(z)}">{z}</th>{cells}</tr>')
     return f"<table><tr><th>cluster</th><th>clients</th><th>who</th></tr>{''.join(rows)}</table>"
 
 

@@ -17,6 +17,7 @@ LOCAL = 6 * NUMBER  # the settings of local training
 WIDTH, HIDDEN, FEATURES, CLASSES = 6, 128, 64, 4
 E = (WIDTH + 1) * HIDDEN + (HIDDEN + 1) * FEATURES  # encoder
 H = (FEATURES + 1) * CLASSES  # head
+H_DUAL = (2 * FEATURES + 1) * CLASSES  # head over two encoders
 M = E + H  # model
 D = (FEATURES + 1) * 2 * FEATURES + (2 * FEATURES + 1) * 2 * FEATURES + (2 * FEATURES + 1) * FEATURES
 K = 2  # clusters of all toy methods that are told a number
@@ -27,6 +28,19 @@ Size = int | set[int] | Callable[[int], int]
 
 # method → task → (down, up) for each client that is asked
 FORMULAS: dict[str, dict[str, tuple[Size, Size]]] = {
+    "feddag": {
+        # sketch (2% of M), one vector a class with its class, class counts, classes withheld
+        "sign": (
+            4 * M + LOCAL + 6 * NUMBER + len("total") + len("exact"),
+            4 * round(0.02 * M) + (4 * WIDTH + NUMBER) * CLASSES + NUMBER * CLASSES + NUMBER,
+        ),
+        "share_warm": (len("primary."), 4 * E),
+        # own encoders and head, and the learners' combined encoder: 3E + H₂ down, 2E + H₂ up
+        "train_dual": (
+            4 * (3 * E + H_DUAL) + LOCAL + 2 * NUMBER,
+            4 * (2 * E + H_DUAL) + NUMBER,
+        ),
+    },
     "fedavg": {"train": (4 * M + LOCAL, 4 * M + NUMBER)},
     "fedprox": {"train": (4 * M + NUMBER + LOCAL, 4 * M + NUMBER)},
     "ditto": {"train": (4 * M + NUMBER + LOCAL, 4 * M + NUMBER)},

@@ -29,6 +29,7 @@ class Is:
 # A method whose identity needs more than two settings names the test in tests/algorithms that checks it.
 IDENTITIES: dict[str, list[Is] | str] = {
     "fedavg": "../contracts/test_identities.py::test_fedavg_is_plain_training_for_a_single_client",
+    "feddag": "test_feddag.py::test_one_encoder_and_one_cluster_is_fedavg_from_the_warm_start",
     "fedprox": [Is({"mu": 0.0})],
     "perfedavg": "test_perfedavg.py::test_without_inner_steps_it_is_sgd_on_every_second_batch",
     "fedmix": [Is({"mix": 0.0})],

@@ -124,7 +124,8 @@ def _settle_kind(dataset: Dataset, partition: PartitionConfig) -> PartitionConfi
     if partition.kind == "natural":
         if dataset.owners is None:
             raise InvalidInput(f"partition.kind 'natural': dataset '{name}' has no clients of its own")
-        if feature is not None and feature.kind == "domain":
+        wants_domain = {"domain": True, "corruption": False, "auto": dataset.domains is not None}
+        if feature is not None and wants_domain[feature.kind]:
             raise InvalidInput("partition.feature.kind 'domain': natural clients keep their own samples")
     return partition
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Write twelve clinics as CSV files, as a user's own data might look; half of them code the label the other way.
+"""Write twelve clinics as CSV files; half of them code the label the other way.
 
 python examples/own_data/make_clinics.py clinics
 feddag data check clinics -s data.label=diagnosis

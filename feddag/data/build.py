@@ -124,7 +124,8 @@ def _settle_kind(dataset: Dataset, partition: PartitionConfig) -> PartitionConfi
     if partition.kind == "natural":
         if dataset.owners is None:
             raise InvalidInput(f"partition.kind 'natural': dataset '{name}' has no clients of its own")
-        if feature is not None and feature.kind == "domain":
+        wants_domain = {"domain": True, "corruption": False, "auto": dataset.domains is not None}
+        if feature is not None and wants_domain[feature.kind]:
             raise InvalidInput("partition.feature.kind 'domain': natural clients keep their own samples")
     return partition
 
@@ -276,7 +277,7 @@ def _planted_groups(
 ) -> tuple[dict[str, int], dict[int, str]]:
     """Clients that agree in every planted trait form one group; none where nothing was planted."""
     traits: list[tuple[np.ndarray, list[str]]] = []
-    if plan.groups is not None:
+    if plan.groups is not None and (len(plan.names) > 1 or (styles is None and concept_of_client is None)):
         traits.append((plan.groups, list(plan.names)))
     if styles is not None:
         traits.append((styles.of_client, list(styles.names)))

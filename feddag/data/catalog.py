@@ -150,4 +150,11 @@ def load_dataset(config: DataConfig) -> Dataset:
     """The samples a user asked for, from the first place that has them."""
     if config.name not in DATASETS:
         raise InvalidInput(f"data.name: '{config.name}' is not one of {', '.join(DATASETS)}")
-    return part_of(DATASETS[config.name].load(config), config.max_train, config.max_test)
+    try:
+        dataset = DATASETS[config.name].load(config)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise InvalidInput(
+            f"data.name '{config.name}': {error.filename} cannot be read ({reason})"
+        ) from error
+    return part_of(dataset, config.max_train, config.max_test)

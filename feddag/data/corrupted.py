@@ -17,6 +17,7 @@ from feddag.data.federation import Pool, Source
 from feddag.data.hashing import sha256_of_text
 from feddag.data.holdout import held_out_mask
 from feddag.data.loading import Content, Samples, from_entry, write_content
+from feddag.data.progress import watched
 
 ALL = ("clean", *CORRUPTIONS)
 TEST_SHARE = 0.2
@@ -71,7 +72,12 @@ def load_domains(
 
     def samples(rows: np.ndarray) -> Samples:
         domain = np.repeat(np.arange(len(domains)), len(rows))
-        return Samples(chunks(rows), np.tile(y[rows], len(domains)), domain=domain)
+        number = len(rows) * len(domains)
+        return Samples(
+            watched(chunks(rows), number, f"making {config.name}"),
+            np.tile(y[rows], len(domains)),
+            domain=domain,
+        )
 
     def make(folder: Path) -> dict[str, Any]:
         content = Content(

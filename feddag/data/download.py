@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Downloads: asked for by the user, limited in size, resumed, and checked before anything is unpacked."""
 
-import contextlib
 import errno
 import hashlib
 import os
@@ -9,7 +8,6 @@ import tarfile
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPException, IncompleteRead
 from pathlib import Path, PurePosixPath
@@ -18,9 +16,8 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
-
 from feddag.core.errors import InvalidInput
+from feddag.data.progress import progress_bar
 
 CHUNK = 1 << 20
 ATTEMPTS = 3
@@ -129,7 +126,11 @@ def _fetch_rest(download: Download, part: Path, limit: int, timeout: float) -> N
             raise InvalidInput(
                 f"{download.url}: {total:,} bytes are more than data.max_download allows ({limit:,})"
             )
-        with part.open("ab" if have else "wb") as file, _progress(download.name, total, have) as progress:
+        name = download.name
+        with (
+            part.open("ab" if have else "wb") as file,
+            progress_bar(name, total, have, is_bytes=True) as update,
+        ):
             while chunk := answer.read(CHUNK):
                 have += len(chunk)
                 if have > limit:
@@ -137,25 +138,9 @@ def _fetch_rest(download: Download, part: Path, limit: int, timeout: float) -> N
                         f"{download.url}: longer than data.max_download allows ({limit:,} bytes)"
                     )
                 file.write(chunk)
-                progress.update(have)
+                update(have)
         if total is not None and have < total:
             raise IncompleteRead(b"", total - have)
-
-
-class _Bar:
-    def __init__(self, progress: Progress, name: str, total: int | None, have: int) -> None:
-        self._progress = progress
-        self._task = progress.add_task(name, total=total, completed=have)
-
-    def update(self, have: int) -> None:
-        self._progress.update(self._task, completed=have)
-
-
-@contextlib.contextmanager
-def _progress(name: str, total: int | None, have: int) -> Iterator[_Bar]:
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, transient=True) as progress:
-        yield _Bar(progress, name, total, have)
 
 
 # -- unpacking -----------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from feddag.data.cache import cached, write_npy
 from feddag.data.corruptions import corrupt
 from feddag.data.federation import Pool, Share
 from feddag.data.hashing import sha256_of_arrays, sha256_of_text
+from feddag.data.progress import watched
 from feddag.data.skews import Styles
 
 IN_MEMORY = 64_000_000  # bytes; larger pools are written to the cache and mapped
@@ -74,7 +75,7 @@ def _corrupted(
     key = sha256_of_text(f"{origin} {sha256_of_arrays(rows)} {sizes} {styles.names} {severity} {seed}")
 
     def make(folder: Path) -> dict[str, str]:
-        write_npy(folder / "x.npy", chunks(), shape, np.uint8)
+        write_npy(folder / "x.npy", watched(chunks(), len(rows), "corrupting images"), shape, np.uint8)
         return {}
 
     return Pool(cached(cache, "corrupted", key, make).arrays["x"], y)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -148,7 +149,7 @@ def load_found(
         config.cache_folder,
         config.name,
         sha256,
-        lambda folder: write_content(folder, found.layout.read(found.root / found.layout.folder)),
+        lambda folder: _convert(found, folder),
     )
     source = Source(
         dataset=config.name,
@@ -160,6 +161,14 @@ def load_found(
         complete=entry.facts["complete"],
     )
     return from_entry(entry.arrays, entry.facts, source, scaling)
+
+
+def _convert(found: Found, target: Path) -> dict[str, Any]:
+    place = found.root / found.layout.folder
+    try:
+        return write_content(target, found.layout.read(place))
+    except (ValueError, KeyError, IndexError, EOFError, BadZipFile) as error:
+        raise InvalidInput(f"{place}: a file is damaged or not what was expected ({error})") from error
 
 
 def write_content(folder: Path, content: Content) -> dict[str, Any]:

@@ -98,14 +98,19 @@ def plot_samples(federation: Federation, path: Path) -> None:
             axis = figure.add_subplot(grid[line, column])
             _draw(axis, examples.x[i], federation)
             name = _class_name(federation, int(examples.y[i]))
-            axis.set_title(name, fontsize=6 if len(name) < 11 else 4.5, pad=1.5, color=INK)
+            axis.set_title(name, fontsize=6 if len(name) < 12 else 4.5, pad=1.5, color=INK)
             axis.set_xticks([])
             axis.set_yticks([])
             if column == 0:
                 group = federation.groups.get(client)
-                words = "" if group is None else federation.group_names.get(group, "")
+                words = "" if group is None else federation.group_names.get(group, "").replace(", ", "\n")
                 axis.set_ylabel(
-                    f"{client}\n{words[:22]}", fontsize=6, rotation=0, ha="right", va="center", labelpad=8
+                    f"{client}\n{words}",
+                    fontsize=6,
+                    rotation=0,
+                    ha="right",
+                    va="center",
+                    labelpad=8,
                 )
         bars = figure.add_subplot(grid[line, SAMPLES_SHOWN:])
         bars.bar(np.arange(federation.num_classes), examples.counts(), color=ACCENT, width=0.8)

@@ -259,6 +259,17 @@ def test_a_file_of_a_wrong_size_is_named(tmp_path):
         load("cifar10", tmp_path)
 
 
+def test_damaged_labels_are_said_in_a_sentence(tmp_path):
+    (tmp_path / "cifar10").mkdir()
+    for name in ("labels.npz", "train_0.webp", "test_0.webp"):
+        (tmp_path / "cifar10" / name).write_bytes(b"rubbish")
+    with pytest.raises(InvalidInput, match="cifar10: a file is damaged or not what was expected"):
+        load("cifar10", tmp_path)
+    np.savez(tmp_path / "cifar10" / "labels.npz", y_train=np.arange(5), y_test=np.arange(5))
+    with pytest.raises(InvalidInput, match=r"train_0.webp: not an image that can be read"):
+        load("cifar10", tmp_path)
+
+
 def test_a_changed_file_is_converted_again(tmp_path):
     test_cifar10_binary(tmp_path)
     before = load("cifar10", tmp_path)

@@ -70,19 +70,18 @@ def zoom_blur(x: np.ndarray, largest: float, generators: Generators) -> np.ndarr
 
 def magnify(x: np.ndarray, factor: float) -> np.ndarray:
     """The middle of the images, enlarged to the whole size by linear interpolation."""
-    down, across = (_enlarge(size, factor) for size in x.shape[1:3])
-    return np.einsum("ph,nhwc,qw->npqc", down, x, across, optimize=True)
+    for axis in (1, 2):
+        low, part = _enlarge(x.shape[axis], factor)
+        part = part.reshape(-1, *(1,) * (x.ndim - axis - 1))
+        x = x.take(low, axis=axis) * (1 - part) + x.take(low + 1, axis=axis) * part
+    return x
 
 
-def _enlarge(size: int, factor: float) -> np.ndarray:
-    """Weights `(size, size)` with which the middle of a line is enlarged to the whole line."""
+def _enlarge(size: int, factor: float) -> tuple[np.ndarray, np.ndarray]:
+    """Where the pixels of an enlarged line come from: index of the lower one, part of the next."""
     kept = int(np.ceil(size / factor))
     large = round(kept * factor)
     trim = (large - size) // 2
     at = (np.arange(trim, trim + size) * (kept - 1) / (large - 1)).clip(0, kept - 1)
     low = np.minimum(at.astype(int), kept - 2)
-    weights = np.zeros((size, size))
-    first = (size - kept) // 2
-    weights[np.arange(size), first + low] = 1 - (at - low)
-    weights[np.arange(size), first + low + 1] += at - low
-    return weights
+    return (size - kept) // 2 + low, at - low

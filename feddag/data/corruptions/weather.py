@@ -22,7 +22,8 @@ def snow(x: np.ndarray, constants: tuple[float, ...], generators: Generators) ->
     flakes = magnify(flakes, zoom)
     flakes = np.clip(np.where(flakes < threshold, 0, flakes), 0, 1)
     flakes = trace(flakes, radius, sigma, [g.uniform(-135, -45) for g in generators])
-    pale = np.maximum(x, (x @ GREY)[..., None] * 1.5 + 0.5)
+    grey = (x * GREY).sum(axis=-1, keepdims=True)
+    pale = np.maximum(x, grey * 1.5 + 0.5)
     return keep * x + (1 - keep) * pale + flakes + flakes[:, ::-1, ::-1]
 
 

@@ -144,7 +144,8 @@ def main() -> None:
                 continue
             report = json.loads(done.stdout)
             print(
-                f"\nN={n} d={width} {arguments.kind}, agreement with the planted groups {report['agreement']:.2f}"
+                f"\nN={n} d={width} {arguments.kind}, "
+                f"agreement with the planted groups {report['agreement']:.2f}"
             )
             print(f"{'step':<38}{'seconds':>9}{'anonymous GB':>14}{'peak GB':>9}")
             for name, (seconds, anonymous, peak) in report["steps"].items():

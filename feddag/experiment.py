@@ -102,7 +102,9 @@ class Experiment(_Section):
         default=PartitionConfig(), description="which client holds which"
     )
     num_clients: int | None = Field(
-        default=100, ge=1, description="number of clients (natural clients: all if not set)"
+        default=None,
+        ge=1,
+        description="number of clients; not set: all natural clients of the data, else 100",
     )
     model: str = Field(default="auto", description="network family, or your own as module:factory")
     algorithm: Annotated[AlgorithmConfig, _named("name")] = Field(

@@ -173,7 +173,7 @@ class FedDAG:
     encoders: Annotated[int, Ge(1), Le(2)] = 2  # 1: FedDAG*
     sharing: bool = True  # False: FedDAG†, the secondary encoder learns from the own cluster
     combine: Literal["mean", "sum"] = "mean"  # Θ^{2f'} of several learners; the paper sums
-    source_updates: Literal["sum", "mean"] = "sum"  # of a learner's several sources
+    source_updates: Literal["mean", "sum"] = "mean"  # of a learner's several sources; the paper sums
     primary_start: Literal["warm", "random"] = "warm"  # Eq. 22, or the appendix's alternative
     # common: one random encoder for all clusters, so that learners' encoders can be averaged; random: one each
     secondary_start: Literal["common", "random", "copy"] = "common"
@@ -194,6 +194,7 @@ class FedDAG:
             "lacking_classes": False,
             "shared_alignment": False,
             "combine": "sum",
+            "source_updates": "sum",
             "secondary_start": "random",
         },
     }

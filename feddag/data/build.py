@@ -27,10 +27,13 @@ from feddag.data.skews import (
 from feddag.data.views import hold_out, sort_by_class, view_rows
 
 
+DEFAULT_CLIENTS = 100  # the paper's number, where the data has no clients of its own
+
+
 def build_federation(
     data: DataConfig, partition: PartitionConfig, num_clients: int | None, seed: Seed
 ) -> Federation:
-    """Load the dataset and deal it to clients; num_clients None means all natural clients of the data."""
+    """Load the dataset and deal it to clients; num_clients None means all natural clients, else 100."""
     return partition_dataset(load_dataset(data), partition, num_clients, seed, data.cache_folder)
 
 
@@ -152,8 +155,7 @@ def _client_ids(
     if num_clients is not None and num_clients < 1:
         raise InvalidInput(f"num_clients: expected at least 1, got {num_clients}")
     if partition.kind != "natural" or dataset.owners is None:
-        if num_clients is None:
-            raise InvalidInput(f"num_clients: partition.kind '{partition.kind}' needs a number of clients")
+        num_clients = DEFAULT_CLIENTS if num_clients is None else num_clients
         width = max(3, len(str(num_clients - 1)))
         return [f"c{i:0{width}d}" for i in range(num_clients)], None
     least = partition.min_samples or 1

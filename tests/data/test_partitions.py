@@ -152,7 +152,6 @@ def test_client_ids_sort_naturally():
         (11, {"kind": "label-pairs", "groups": 1}, "class 0 has 10 training samples, but 11 clients hold it"),
         (4, {"kind": "lda", "min_samples": 6}, "at least 6 training samples each need 24"),
         (0, {"kind": "iid"}, "num_clients: expected at least 1, got 0"),
-        (None, {"kind": "iid"}, "needs a number of clients"),
         (3, {"kind": "natural"}, "has no clients of its own"),
         (2, {"kind": "iid", "concept": {}}, "3 concepts need at least as many clients"),
         (2, {"kind": "iid", "newcomers": 0.9}, "but one must start"),

@@ -175,7 +175,7 @@ class FedDAG:
     combine: Literal["mean", "sum"] = "mean"  # Θ^{2f'} of several learners; the paper sums
     source_updates: Literal["mean", "sum"] = "mean"  # of a learner's several sources; the paper sums
     primary_start: Literal["warm", "random"] = "warm"  # Eq. 22, or the appendix's alternative
-    # common: one random encoder for all clusters, so that learners' encoders can be averaged; random: one each
+    # common: one random encoder for all, as encoders that are averaged must start alike; random: one each
     secondary_start: Literal["common", "random", "copy"] = "common"
     diversity: Annotated[float, Ge(0)] = 0.0  # λ_div; 0.1 goes with primary_start = "random"
     schedule: Annotated[int, Ge(0)] = 0  # K: K primary rounds, then a secondary one; 0: both every round

@@ -26,7 +26,6 @@ from feddag.data.skews import (
 )
 from feddag.data.views import hold_out, sort_by_class, view_rows
 
-
 DEFAULT_CLIENTS = 100  # the paper's number, where the data has no clients of its own
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `feddag run | resume | list | show`. Heavy imports wait until a command needs them."""
+"""The command line: `feddag run | resume | compare | list | show`. Heavy imports wait for their command."""
 
 import json
 import sys
@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from feddag.compare_cli import compare
 from feddag.data_cli import app as data_app
 
 app = typer.Typer(
@@ -68,6 +69,9 @@ def resume(
         rounds = Experiment.from_file(folder / "experiment.json").num_rounds
     with _watcher(rounds, quiet) as watch:
         resume_run(folder, watch=watch)
+
+
+app.command()(compare)
 
 
 @app.command("list")

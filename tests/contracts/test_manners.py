@@ -115,4 +115,6 @@ def test_a_newcomer_without_training_samples_is_survived(name: str) -> None:
     site = Site(federation, prepared.site.network)
     trace = play(replace(prepared, federation=federation, site=site))
     assert np.isfinite(trace.scores[poor].loss)
-    assert [q.answers[poor].failure for q in trace.asked if poor in q.answers and q.answers[poor].failure] == []
+    assert [
+        q.answers[poor].failure for q in trace.asked if poor in q.answers and q.answers[poor].failure
+    ] == []

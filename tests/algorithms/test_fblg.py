@@ -10,7 +10,6 @@ import torch
 
 from feddag.algorithms.fblg import FBLG, Look, _between, graph_distances, look, select
 from feddag.algorithms.fedavg import FedAvg
-from feddag.core import codec
 from tests.algorithms.toys import LOCAL, FailingEngine, Toy, two_groups
 
 
@@ -105,7 +104,7 @@ def test_it_trains_a_cohort_of_the_highest_losses_and_pays_for_asking_everybody(
     assert set(server.notes["chosen"]) <= set(candidates)
     model = 4 * start.params.layout.size
     assert toy.traffic[1] == ("compare", 8 * model, 8 * (8 + 8))
-    assert toy.traffic[2] == ("train", 2 * (model + codec.nbytes(LOCAL)), 2 * (model + 8))
+    assert toy.traffic[2] == ("train", 2 * (model + 48), 2 * (model + 8))
 
 
 def reply_loss(toy: Toy, client: str, params: object) -> float:

@@ -5,12 +5,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from feddag.core import codec
 from feddag.core.algorithm import Answer, Exchange
 from feddag.core.task import ClientId, ClientTask
-from feddag.engines.perform import Memories, Site, one_thread, perform
+from feddag.engines.perform import Memories, Site, as_before, one_thread, perform
 
 
 class InlineEngine:
@@ -40,5 +38,5 @@ class InlineEngine:
         return answers
 
     def close(self) -> None:
-        """Give the process its threads back."""
-        torch.set_num_threads(self._threads)
+        """Give the process its threads and denormal numbers back."""
+        as_before(self._threads)

@@ -45,6 +45,12 @@ def one_thread() -> int:
     return threads
 
 
+def as_before(threads: int) -> None:
+    """Compute with so many threads again, and with denormal numbers, as torch does by default."""
+    torch.set_num_threads(threads)
+    torch.set_flush_denormal(False)
+
+
 def perform(
     site: Site,
     task: ClientTask,

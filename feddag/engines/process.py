@@ -23,13 +23,11 @@ from multiprocessing.connection import Connection, Listener, wait
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from feddag.core import codec
 from feddag.core.algorithm import Answer, Exchange
 from feddag.core.errors import FederationError, InvalidMessage
 from feddag.core.task import ClientId, ClientTask, Memory
-from feddag.engines.perform import Memories, Site, one_thread
+from feddag.engines.perform import Memories, Site, as_before, one_thread
 from feddag.engines.worker import blob
 
 START_TIMEOUT = 120.0  # seconds a worker may take to import and connect
@@ -101,7 +99,7 @@ class ProcessEngine:
             worker.end()
         self._listener.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-        torch.set_num_threads(self._threads)
+        as_before(self._threads)
 
     # -- one question ------------------------------------------------------------------------------------
 

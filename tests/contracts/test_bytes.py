@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from feddag.core import codec
 from tests.contracts.toys import every_algorithm, reference, toy
 
 NUMBER = 8
-LOCAL = 6 * NUMBER  # the settings of local training
+LOCAL = codec.nbytes(
+    toy("fedavg").experiment.training
+)  # the settings of local training, some numbers and a word
 WIDTH, HIDDEN, FEATURES, CLASSES = 6, 128, 64, 4
 E = (WIDTH + 1) * HIDDEN + (HIDDEN + 1) * FEATURES  # encoder
 H = (FEATURES + 1) * CLASSES  # head

@@ -104,3 +104,17 @@ def test_a_round_with_too_few_answers_is_refused(name: str) -> None:
     engine = PowerCut(InlineEngine(prepared.site), prepared.trainable[0], (0, 1, 2, 3))
     with pytest.raises(QuorumMissed, match="power cut"):
         play(prepared, engine, cohort=lambda round_: prepared.trainable, rounds=3, quorum=1.0)
+
+
+@every_algorithm
+def test_a_newcomer_without_training_samples_is_survived(name: str) -> None:
+    prepared = toy(name)
+    federation, poor = prepared.federation, prepared.federation.newcomers[0]
+    shares = {**federation.clients, poor: replace(federation.clients[poor], train=NO_INDICES)}
+    federation = replace(federation, clients=shares)
+    site = Site(federation, prepared.site.network)
+    trace = play(replace(prepared, federation=federation, site=site))
+    assert np.isfinite(trace.scores[poor].loss)
+    assert [
+        q.answers[poor].failure for q in trace.asked if poor in q.answers and q.answers[poor].failure
+    ] == []

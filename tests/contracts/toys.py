@@ -18,7 +18,7 @@ from feddag.core.algorithm import Algorithm, Answer, Engine, Exchange, Server
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientId, ClientTask, Memory
 from feddag.engines.inline import InlineEngine
-from feddag.engines.perform import Site
+from feddag.engines.perform import Site, one_thread
 from feddag.experiment import Experiment
 from feddag.learning.evaluation import Evaluate, evaluate
 from feddag.run import Prepared, prepare
@@ -112,6 +112,7 @@ def play(
     """Start, some rounds, newcomers, evaluation; with a new inline engine if none is given."""
     engine = engine or InlineEngine(prepared.site)
     engine.memory.clear()
+    one_thread()  # averages too are computed as in a run
     algorithm: Algorithm = prepared.algorithm
     trace = Trace()
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from toys import Order, blob_site, obey
 
 from feddag.core import codec
@@ -156,3 +157,13 @@ class TestServer:
         server = self.server(1.0)
         assert server.initial_params(name="a") == server.initial_params(name="a")
         assert server.initial_params(name="a") != server.initial_params(name="b")
+
+
+def test_a_closed_engine_gives_denormal_numbers_back() -> None:
+    def tiny() -> float:
+        return float(torch.tensor(1e-30) * torch.tensor(1e-12))
+
+    engine = InlineEngine(blob_site())
+    assert tiny() == 0.0
+    engine.close()
+    assert tiny() > 0.0

@@ -64,7 +64,7 @@ class Run:
 def main() -> None:
     """Measure, print tables, write JSON."""
     options = parse_arguments()
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = Console(width=None if sys.stdout.isatty() else 180)
     data = HERE / ".data"
     pythons = make_environments(options)
     runs: list[Run] = []
@@ -278,7 +278,7 @@ def table(name: str, batch_size: int, runs: list[Run], limits: list[dict[str, An
     made = json.loads((folder / "made.json").read_text())
     title = f"{name}: {WORKLOADS[name].title} ({made['source']}), batch {batch_size}"
     result = Table(title=title, title_justify="left")
-    result.add_column("contender")
+    result.add_column("contender", no_wrap=True)
     for heading in (
         *(
             "samples/s",

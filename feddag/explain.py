@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from feddag.checkpoint import latest_checkpoint
-from feddag.clustering.signatures import Clustering
+from feddag.clustering.pipeline import ClusteringResult
 from feddag.core.errors import InvalidInput
 from feddag.data.federation import Federation
 from feddag.experiment import Experiment
@@ -23,7 +23,8 @@ def cluster_experiment(
 ) -> dict[str, Any]:
     """Ask every client for its signature, cluster them, write the page; no federated training."""
     prepared = prepare(experiment)
-    if not hasattr(prepared.algorithm, "explain"):
+    find_clusters = getattr(prepared.algorithm, "find_clusters", None)
+    if find_clusters is None:
         raise InvalidInput(
             f"algorithm '{experiment.algorithm.name}' has no clustering to explain: use 'feddag'"
         )
@@ -34,7 +35,7 @@ def cluster_experiment(
     engine = make_engine(prepared)
     try:
         driver = Driver(prepared, engine, folder, log, watch)
-        signatures, clustering = prepared.algorithm.find_clusters(driver.server(0))
+        signatures, clustering = find_clusters(driver.server(0))
     finally:
         engine.close()
         log.close()
@@ -56,19 +57,20 @@ def explain_run(folder: Path) -> dict[str, Any]:
 
 
 def write_explanation(
-    folder: Path, federation: Federation, signatures: Mapping[str, Signature], clustering: Clustering
+    folder: Path, federation: Federation, signatures: Mapping[str, Signature], clustering: ClusteringResult
 ) -> dict[str, Any]:
     """Write page and figures; the clustering as plain values."""
-    frame, choice, cuts = clustering.frame, clustering.choice, clustering.choice.cuts
+    choice, cuts = clustering.choice, clustering.choice.cuts
+    views = {
+        "Data angles": (clustering.data_NN, "degrees"),
+        "Gradient angles": (clustering.gradient_NN, "degrees"),
+        "Proximity": (clustering.distances_NN, "0 near, 1 far"),
+    }
     explanation = Explanation(
         clients=list(signatures),
         labels_N=choice.labels_N,
         counts_NC=np.stack([s.counts for s in signatures.values()]),
-        matrices={
-            "Data angles": (clustering.data_degrees_NN, "degrees"),
-            "Gradient angles": (clustering.gradient_degrees_NN, "degrees"),
-            "Fused proximity": (clustering.proximity_NN, "0 near, 1 far"),
-        },
+        matrices={name: (matrix, unit) for name, (matrix, unit) in views.items() if matrix is not None},
         linkage_matrix=choice.linkage_matrix,
         threshold=choice.threshold,
         thresholds_T=cuts.thresholds_T,
@@ -76,7 +78,7 @@ def write_explanation(
         losses_T=cuts.losses_T,
         silhouettes_T=cuts.silhouettes_T,
         rule=f"The cut was chosen by rule '{choice.rule.name}' on {choice.rule.linkage} linkage.",
-        weights_N=frame.weights_N,
+        weights_N=clustering.weights_N if clustering.options.views == "fused" else None,
         edges=(clustering.graph.learners_E, clustering.graph.sources_E),
         withheld=sum(s.withheld for s in signatures.values()),
         class_names=federation.class_names,

@@ -23,7 +23,7 @@ def demo() -> Experiment:
 
 
 def fashion() -> Experiment:
-    """The paper's Fashion-MNIST setting: 100 clients, Distribution I at 20%, α' = 0.25 (needs the full set)."""
+    """The paper's Fashion-MNIST setting: 100 clients, Distribution I at 20%, α' = 0.25 (full set)."""
     return Experiment(
         name="fashion",
         data=DataConfig(name="fashion-mnist"),

@@ -37,6 +37,7 @@ from feddag.engines.inline import InlineEngine
 from feddag.engines.perform import Site, open_site
 from feddag.engines.process import ProcessEngine
 from feddag.experiment import Experiment
+from feddag.learning.backends import choose
 from feddag.learning.evaluation import Evaluate, Evaluated, Scores, evaluate
 from feddag.machine import describe_machine, lock_folder, uninterrupted
 from feddag.models_folder import save_models
@@ -333,10 +334,14 @@ def describe_run(prepared: Prepared, folder: Path) -> dict[str, Any]:
     """What a reader of the log must know: settings, data source, machine, versions."""
     federation = prepared.federation
     empty = [c for c in prepared.clients if c not in prepared.trainable]
+    backend = prepared.experiment.training.backend
+    shape = federation.input_shape
     return {
         "folder": str(folder),
         "experiment": prepared.experiment.settings(),
         "model": prepared.site.network.name,
+        # For cross-entropy; other losses are computed by torch.
+        "backend": {k: str(choose(backend, prepared.site.network(k), shape)) for k in ("single", "dual")},
         "source": vars(federation.source),
         "notes": dict(federation.notes),
         "clients": len(prepared.clients),

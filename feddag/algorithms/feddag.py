@@ -19,7 +19,14 @@ from annotated_types import Ge, Gt, Le
 from feddag.clustering.choice import Rule
 from feddag.clustering.complementarity import ComplementarityGraph
 from feddag.clustering.fusion import Entropy
-from feddag.clustering.signatures import Clustering, Frame, Options, cluster_signatures, place_newcomers
+from feddag.clustering.newcomers import place_newcomers
+from feddag.clustering.pipeline import (
+    ClusteringOptions,
+    ClusteringResult,
+    Frame,
+    cluster_signatures,
+    newcomer_distances,
+)
 from feddag.clustering.similarity import CountWeights, MinMax
 from feddag.core.algorithm import Server, algorithm, broadcast
 from feddag.core.clusters import Clusters
@@ -35,7 +42,6 @@ from feddag.learning.signature import Sign, Signature, columns, sign
 from feddag.learning.train import Train, train
 
 PRIMARY, SECONDARY = ("primary.", "head."), ("secondary.",)
-RANGES = ("data low", "data high", "gradient low", "gradient high", "counts low", "counts high")
 
 
 # -- warm start (Eq. 22) ------------------------------------------------------------------------------------
@@ -130,7 +136,7 @@ class State:
     start: Params = public()  # θ⁰ of the warm-up: a newcomer's angles are comparable only from here
     mask: int
     weights: np.ndarray = public()  # w, fusion weight of each signature, in their order
-    ranges: tuple[float, ...]  # normalisation constants, in the order of RANGES
+    ranges: tuple[float, ...]  # normalisation constants of `ranges_of`
     threshold: float  # α*
 
 
@@ -148,10 +154,11 @@ class FedDAG:
     min_samples_per_vector: Annotated[float, Ge(0)] = 0.0  # 50 where signatures leave real sites
     # clustering
     similarity: Literal["fused", "data", "gradient"] = "fused"
-    angles: Literal["pairs", "subspace"] = "pairs"  # least angle of basis vectors, or of the subspaces
+    angles: Literal["subspace", "pairs"] = "subspace"  # least angle of the subspaces, or of basis vectors
+    weighting: Literal["reliability", "frequency"] = "reliability"  # of a shared class; frequency: Eqs. 5, 6
     delta: Annotated[float, Ge(0), Le(1)] = 0.6  # class-frequency weights lie in [1 − δ, 1 + δ]
     weigh_absent: bool = False  # whether they also multiply the 90° of a class that only one client has
-    fusion: Literal["direct", "mlp"] = "direct"  # how the weights of both views are learned
+    fusion: Literal["structure", "entropy", "mlp", "mean"] = "structure"  # how both views are weighed
     fusion_rule: Literal["symmetric", "row"] = "symmetric"  # w_ij = (w_i + w_j)/2, or the paper's w_i, i < j
     linkage: Literal["average", "single", "complete", "weighted"] = "average"
     rule: Literal["structure", "silhouette", "loss", "plateau"] = "structure"  # how the cut is chosen
@@ -177,6 +184,8 @@ class FedDAG:
         "recommended": {},
         "paper": {  # to the letter, wherever the letter can be computed
             "vectors": 0.01,
+            "angles": "pairs",
+            "weighting": "frequency",
             "weigh_absent": True,
             "fusion": "mlp",
             "fusion_rule": "row",
@@ -192,16 +201,11 @@ class FedDAG:
         start, mask = self.common_start(server)
         signatures, clustering = self.find_clusters(server)
         frame = clustering.frame
-        ranges = {
-            f"{name} {end}": getattr(getattr(frame, name), end)
-            for name in ("data", "gradient", "counts")
-            for end in ("low", "high")
-        }
-        clusters = Clusters.from_labels(list(signatures), clustering.choice.labels_N)
+        clusters = Clusters.from_labels(list(signatures), clustering.labels_N)
         server.note(
             num_clusters=len(clusters),
             sizes=[len(members) for members in clusters.members],
-            threshold=clustering.choice.threshold,
+            threshold=clustering.threshold,
             fusion_weight=float(frame.weights_N.mean()),
             withheld=sum(s.withheld for s in signatures.values()),
         )
@@ -213,7 +217,7 @@ class FedDAG:
             start=start,
             mask=mask,
             weights=frame.weights_N,
-            ranges=tuple(ranges[name] for name in RANGES),
+            ranges=ranges_of(frame),
             threshold=frame.threshold,
         )
 
@@ -221,36 +225,38 @@ class FedDAG:
         """θ⁰ and the mask of the sketches, the same for all clients, now and later."""
         return server.initial_params(), (server.seed / "sketch").integer()
 
-    def find_clusters(self, server: Server) -> tuple[dict[str, Signature], Clustering]:
+    def find_clusters(self, server: Server) -> tuple[dict[str, Signature], ClusteringResult]:
         """Ask all clients to sign, and cluster them: the answer to "which of my clients are alike?"."""
         start, mask = self.common_start(server)
         request = self.question(start, mask, keep=self.primary_start == "warm")
         signatures = server.ask(sign, broadcast(request, server.clients))
         return signatures, self.cluster(signatures, mask)
 
-    def cluster(self, signatures: dict[str, Signature], seed: int) -> Clustering:
+    def cluster(self, signatures: dict[str, Signature], seed: int) -> ClusteringResult:
         """Everything between signatures and clusters (§3.3, §3.4, §4)."""
-        return cluster_signatures(*columns(signatures), self.options(), seed)
+        return cluster_signatures(*columns(signatures), self.options(seed))
 
-    def options(self) -> Options:
+    def options(self, seed: int) -> ClusteringOptions:
         """The clustering choices of this algorithm."""
         rule = Rule(self.rule, self.linkage)
         if self.num_clusters:
             rule = Rule("count", self.linkage, count=self.num_clusters)
         elif self.threshold:
             rule = Rule("threshold", self.linkage, threshold=self.threshold)
-        return Options(
-            view=self.similarity,
-            angles=self.angles,
+        return ClusteringOptions(
+            views=self.similarity,
+            kind=self.angles,
+            weighting=self.weighting,
             delta=self.delta,
             weigh_absent=self.weigh_absent,
             fusion=self.fusion,
             entropy=Entropy(rule=self.fusion_rule),
             rule=rule,
-            num_sources=self.num_sources,
-            alignment=self.alignment,
+            sources=self.num_sources,
+            align=self.alignment,
             lacking_classes=self.lacking_classes,
             shared_only=self.shared_alignment,
+            seed=seed,
         )
 
     def sources(self, graph: ComplementarityGraph, num_clusters: int) -> tuple[tuple[int, ...], ...]:
@@ -355,7 +361,7 @@ class FedDAG:
         z = state.clusters.labels().get(client, int(np.argmax(sizes)))
         return Deployment(models=(state.models[z],), network=self.network)
 
-    def explain(self, state: State) -> Clustering:
+    def explain(self, state: State) -> ClusteringResult:
         """Every step from the signatures to the clusters, for people who ask why."""
         return self.cluster(state.signatures, state.mask)
 
@@ -366,10 +372,11 @@ class FedDAG:
         replies = server.ask(sign, broadcast(request, strangers), quorum=0.0)
         if not replies:
             return state
-        signatures, labels = {**state.signatures, **replies}, state.clusters.labels()
-        old = np.array([labels[c] for c in state.signatures])
-        options = self.options()
-        placement = place_newcomers(*columns(signatures), old, self.frame(state), options)
+        labels, frame = state.clusters.labels(), self.frame(state)
+        old, new = columns(state.signatures), columns(replies)
+        distances_NN = newcomer_distances(frame, *old, *old)[0]
+        old_labels = np.array([labels[c] for c in state.signatures])
+        placement = place_newcomers(new, old, distances_NN, old_labels, frame)
         clusters, models, sources = state.clusters, list(state.models), list(state.sources)
         for client, label, nearest in zip(replies, placement.labels_M, placement.nearest_M, strict=True):
             clusters = clusters.add(client, int(label))
@@ -385,19 +392,24 @@ class FedDAG:
             clusters=clusters,
             models=tuple(models),
             sources=tuple(sources),
-            signatures=signatures,
-            weights=placement.frame.weights_N,
+            signatures={**state.signatures, **replies},
+            weights=np.concatenate([state.weights, placement.weights_M]),
         )
 
     def frame(self, state: State) -> Frame:
         """How proximity was measured when the state's clusters were found."""
-        low_high = dict(zip(RANGES, state.ranges, strict=True))
+        data, gradient, (low, high) = (state.ranges[i : i + 2] for i in (0, 2, 4))
         return Frame(
-            counts=CountWeights(
-                low_high["counts low"], low_high["counts high"], self.delta, weigh_absent=self.weigh_absent
-            ),
-            data=MinMax(low_high["data low"], low_high["data high"]),
-            gradient=MinMax(low_high["gradient low"], low_high["gradient high"]),
+            data_scale=MinMax(*data),
+            gradient_scale=MinMax(*gradient),
+            count_weights=CountWeights(low, high, self.delta, weigh_absent=self.weigh_absent),
             weights_N=state.weights,
             threshold=state.threshold,
+            options=self.options(state.mask),
         )
+
+
+def ranges_of(frame: Frame) -> tuple[float, ...]:
+    """Low and high of the data angles, the gradient angles and the class-frequency ratios."""
+    counts = frame.count_weights or CountWeights(1.0, 1.0)
+    return tuple(v for r in (frame.data_scale, frame.gradient_scale, counts) for v in (r.low, r.high))

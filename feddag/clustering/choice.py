@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which cut of a hierarchical clustering is right, and whether there is anything to cut at all."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -19,6 +19,7 @@ from feddag.clustering.agglomerative import (
     score_cuts,
 )
 from feddag.clustering.arrays import FloatArray, IntArray, canonical_labels, checked_distances, row_blocks
+from feddag.clustering.similarity import min_max, normalised
 
 RuleName = Literal["structure", "silhouette", "loss", "plateau", "count", "threshold"]
 
@@ -36,11 +37,13 @@ class Rule:
     name: RuleName = "structure"
     linkage: Linkage = "average"
     thresholds: tuple[float, ...] = GRID
-    loss: LossWeights = LossWeights()
+    loss: LossWeights = field(default_factory=LossWeights)
     count: int | None = None
     threshold: float | None = None
     min_size: int = 3
     """structure: smaller clusters are absorbed by the nearest larger one (paper: degenerate clusters)."""
+    floor: float = 0.3
+    """structure: least silhouette; with less, parts are hardly apart (IID image sets reach 0.28)."""
     tight: float = 0.2
     """structure: a part whose mean distance is below this share of the range [0, 1] is not split again."""
     margin: float = 0.05
@@ -70,7 +73,7 @@ class SplitTest:
     members: IntArray
     silhouette: float
     clouds: FloatArray
-    """Best silhouettes of structureless clouds of the same shape; empty if the part was too tight or small."""
+    """Best silhouettes of structureless clouds of the same shape; empty where the answer was clear before."""
     parts: int
     split: bool
 
@@ -100,14 +103,15 @@ def choose(distances: ArrayLike, rule: Rule | None = None) -> Choice:
     cuts = score_cuts(distances_NN, linkage_matrix, rule.thresholds, rule.loss)
     n = len(distances_NN)
     tests: tuple[SplitTest, ...] = ()
+    labels_N: IntArray = np.zeros(n, dtype=np.int64)
     if n < 2:
-        labels_N, threshold = np.zeros(n, dtype=np.int64), 0.0
+        threshold = 0.0
     elif rule.name == "count" and rule.count is not None:
         labels_N, threshold = cut_into(linkage_matrix, rule.count)
     elif rule.name == "threshold" and rule.threshold is not None:
         labels_N, threshold = cut(linkage_matrix, rule.threshold), rule.threshold
     elif distances_NN.max() == 0:
-        labels_N, threshold = np.zeros(n, dtype=np.int64), float(cuts.thresholds_T[-1])
+        threshold = float(cuts.thresholds_T[-1])
     elif rule.name == "structure":
         labels_N, tests = split_while_real(distances_NN, rule, linkage_matrix)
         threshold = separating_threshold(linkage_matrix, labels_N)
@@ -126,7 +130,7 @@ def by_silhouette(cuts: Cuts) -> int:
 
 
 def by_loss(cuts: Cuts) -> int:
-    """Least Z among cuts with L <= L_min + (L_max - L_min)/4, then the longer plateau, then the larger threshold."""
+    """Least Z among losses up to L_min + (L_max - L_min) / 4; then longer plateau, then larger threshold."""
     losses_T = np.minimum(cuts.losses_T, 1)
     limit = losses_T.min() + 0.25 * (losses_T.max() - losses_T.min())
     lengths_T = _plateau_lengths(cuts)
@@ -137,7 +141,7 @@ def by_loss(cuts: Cuts) -> int:
 
 
 def by_plateau(cuts: Cuts) -> int:
-    """The longest run of thresholds with one partition of 2 to N - 1 clusters; none: the largest threshold."""
+    """The longest run of thresholds with one partition of 2 to N - 1 clusters; without any, one cluster."""
     lengths_T = _plateau_lengths(cuts)
     proper_T = (cuts.counts_T > 1) & (cuts.counts_T < cuts.partitions_TN.shape[1])
     if not proper_T.any():
@@ -158,6 +162,9 @@ def split_while_real(
         members = waiting.pop(0)
         whole = len(members) == len(distances_NN)
         inner = distances_NN if whole else distances_NN[np.ix_(members, members)]
+        if not whole and _mean_distance(inner) >= rule.tight:
+            # The question is the same as for the whole, so the scale is too: [0, 1] within the part.
+            inner = normalised(inner, min_max(inner, resolution=0.0))
         test, parts = _test_split(inner, members, rule, generator, linkage_matrix if whole else None)
         tests.append(test)
         if not test.split:
@@ -172,7 +179,8 @@ def best_cut(
     distances_NN: FloatArray, linkage_matrix: FloatArray, min_size: int, max_cuts: int = 64
 ) -> tuple[float, IntArray]:
     """The cut with the best silhouette after clusters below `min_size` joined the nearest larger one."""
-    best, chosen = -np.inf, np.zeros(len(distances_NN), dtype=np.int64)
+    best = -np.inf
+    chosen: IntArray = np.zeros(len(distances_NN), dtype=np.int64)
     seen = set()
     for threshold in merge_thresholds(linkage_matrix, max_cuts)[::-1]:
         labels_N = absorb_small(distances_NN, cut(linkage_matrix, threshold), min_size)
@@ -260,14 +268,15 @@ def _test_split(
     n = len(distances_NN)
     whole = linkage_matrix is not None
     one = np.zeros(n, dtype=np.int64)
-    mean_distance = float(distances_NN.sum(dtype=np.float64)) / max(n * (n - 1), 1)
+    mean_distance = _mean_distance(distances_NN)
     if n < 2 * rule.min_size or mean_distance == 0 or (not whole and mean_distance < rule.tight):
         return SplitTest(members, np.nan, np.zeros(0), 1, False), one
     if linkage_matrix is None:
         linkage_matrix = link(distances_NN, rule.linkage)
     silhouette, parts = best_cut(distances_NN, linkage_matrix, rule.min_size)
-    if parts.max() == 0:
-        return SplitTest(members, np.nan, np.zeros(0), 1, False), one
+    if parts.max() == 0 or silhouette < rule.floor:
+        shown = silhouette if parts.max() else np.nan
+        return SplitTest(members, shown, np.zeros(0), int(parts.max()) + 1, False), one
     clouds = []
     sample = np.arange(n) if n <= CLOUD_ITEMS else np.sort(generator.choice(n, CLOUD_ITEMS, replace=False))
     shape = distances_NN[np.ix_(sample, sample)].astype(np.float64)
@@ -281,6 +290,11 @@ def _test_split(
 
 CLOUD_ITEMS = 200
 """A cloud has at most this many items; larger matrices are sampled for its shape."""
+
+
+def _mean_distance(distances_NN: FloatArray) -> float:
+    n = len(distances_NN)
+    return float(distances_NN.sum(dtype=np.float64)) / max(n * (n - 1), 1)
 
 
 def _principal_axes(distances_NN: FloatArray) -> FloatArray:

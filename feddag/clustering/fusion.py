@@ -5,6 +5,7 @@ Entropy of a softmax row falls when the row's spread grows, and the spread is co
 learned weights end in the corners 0 and 1. It selects a view for each item; it does not blend.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -132,6 +133,27 @@ def entropy_weights(
         else:
             step /= 4
     return weights_N
+
+
+def structure_weight(
+    data_NN: FloatArray,
+    gradient_NN: FloatArray,
+    score: Callable[[FloatArray], float],
+    candidates: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0),
+    *,
+    max_items: int = 1000,
+    seed: int = 0,
+) -> float:
+    """One weight for all items: the candidate whose fused matrix scores best, on a tie the one nearest 0.5.
+
+    A view that shows nothing (update angles under feature skew, say) must not blur the one that does.
+    Above `max_items`, a random sample of the items decides.
+    """
+    if len(data_NN) > max_items:
+        sample = np.sort(np.random.default_rng(seed).choice(len(data_NN), max_items, replace=False))
+        data_NN, gradient_NN = data_NN[np.ix_(sample, sample)], gradient_NN[np.ix_(sample, sample)]
+    scores = {w: round(score(data_NN + np.float32(w) * (gradient_NN - data_NN)), 6) for w in candidates}
+    return max(candidates, key=lambda w: (scores[w], -abs(w - 0.5), -w))
 
 
 def mlp_weights(

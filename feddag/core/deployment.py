@@ -7,9 +7,18 @@ from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt, Lt
+from pydantic import AfterValidator
 
 from feddag.core.message import message, public
 from feddag.core.params import Params
+
+BACKENDS = ("auto", "torch", "native")
+
+
+def _known_backend(name: str) -> str:
+    if name not in BACKENDS:
+        raise ValueError(f"unknown: choose one of {', '.join(BACKENDS)}")
+    return name
 
 
 @message
@@ -22,6 +31,8 @@ class LocalTraining:
     lr: Annotated[float, Gt(0)] = 0.01
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.5
     weight_decay: Annotated[float, Ge(0)] = 1e-4
+    # Who computes: PyTorch, the C++ kernels of feddag.native, or (auto) the kernels where they can.
+    backend: Annotated[str, AfterValidator(_known_backend)] = "auto"
 
 
 @message

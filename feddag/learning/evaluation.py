@@ -12,6 +12,7 @@ from feddag.core.examples import Examples
 from feddag.core.message import message, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, evaluation_task
+from feddag.learning.backends import choose, native_logits
 from feddag.learning.modules import NOTHING_KNOWN, Batch, LoadedNetwork, chunks
 from feddag.learning.sgd import sgd
 
@@ -47,9 +48,11 @@ class Evaluated:
 @evaluation_task
 def evaluate(request: Evaluate, client: Client) -> Evaluated:
     """Score the deployed model as it is (headline), and after the client has trained it further."""
-    served = serve(client, request.deployment)
+    backend = request.local.backend
+    served = serve(client, request.deployment, backend)
     scores = Evaluated(
-        test=score(client, served, client.test), validation=score(client, served, client.validation)
+        test=score(client, served, client.test, backend),
+        validation=score(client, served, client.validation, backend),
     )
     if not request.after_training:
         return scores
@@ -57,27 +60,28 @@ def evaluate(request: Evaluate, client: Client) -> Evaluated:
     trained = dataclasses.replace(served, models=models)
     return dataclasses.replace(
         scores,
-        test_after=score(client, trained, client.test),
-        validation_after=score(client, trained, client.validation),
+        test_after=score(client, trained, client.test, backend),
+        validation_after=score(client, trained, client.validation, backend),
     )
 
 
-def serve(client: Client, deployment: Deployment) -> Deployment:
+def serve(client: Client, deployment: Deployment, backend: str = "auto") -> Deployment:
     """The deployment made concrete for this client: remembered parts put back, model chosen, adapted."""
     recalled = deployment.recall(client.memory)
     models, shares = recalled.models, recalled.weights
     if len(models) > 1 and not shares:
-        models = (models[least_loss(client, models, deployment.network)],)
+        models = (models[least_loss(client, models, deployment.network, backend)],)
     if deployment.adapt is not None:
         adapt, train = deployment.adapt, deployment.adapt_prefixes
         models = tuple(sgd(client, m, adapt, network=deployment.network, train=train) for m in models)
     return Deployment(models=models, network=deployment.network, weights=shares)
 
 
-def score(client: Client, served: Deployment, examples: Examples) -> Scores:
+def score(client: Client, served: Deployment, examples: Examples, backend: str = "auto") -> Scores:
     """Per-class counts and summed loss of a concrete deployment."""
     log_probabilities = [
-        logits(client, model, examples, served.network).double().log_softmax(1) for model in served.models
+        logits(client, model, examples, served.network, backend).double().log_softmax(1)
+        for model in served.models
     ]
     if len(log_probabilities) > 1:
         shares = torch.tensor(served.weights, dtype=torch.float64)
@@ -94,24 +98,32 @@ def score(client: Client, served: Deployment, examples: Examples) -> Scores:
     )
 
 
-def logits(client: Client, params: Params, examples: Examples, network: str = "single") -> Tensor:
+def logits(
+    client: Client, params: Params, examples: Examples, network: str = "single", backend: str = "auto"
+) -> Tensor:
     """Outputs of a model in evaluation mode, (n, classes)."""
-    model = LoadedNetwork(client.network(network), params)
+    module = client.network(network)
+    choice = choose(backend, module, examples.x.shape[1:])
+    if choice.plan is not None:
+        return native_logits(choice.plan, module, params, examples)
+    model = LoadedNetwork(module, params)
     rows = torch.arange(len(examples))
     with torch.no_grad():
         parts = [model(Batch(examples, rows[chunk], NOTHING_KNOWN)) for chunk in chunks(len(examples))]
     return torch.cat(parts) if parts else torch.empty((0, examples.num_classes))
 
 
-def sample_losses(client: Client, params: Params, network: str = "single") -> Tensor:
+def sample_losses(client: Client, params: Params, network: str = "single", backend: str = "auto") -> Tensor:
     """Cross-entropy of every training sample under a model in evaluation mode, (n,)."""
-    outputs = logits(client, params, client.train, network)
+    outputs = logits(client, params, client.train, network, backend)
     return torch.nn.functional.cross_entropy(outputs, client.train.labels, reduction="none")
 
 
-def least_loss(client: Client, models: tuple[Params, ...], network: str = "single") -> int:
+def least_loss(
+    client: Client, models: tuple[Params, ...], network: str = "single", backend: str = "auto"
+) -> int:
     """Index of the model with the least mean loss on the client's training samples; ties to the lowest."""
     if len(client.train) == 0:
         return 0
-    losses = [float(sample_losses(client, model, network).double().mean()) for model in models]
+    losses = [float(sample_losses(client, model, network, backend).double().mean()) for model in models]
     return int(np.argmin(losses))

@@ -44,12 +44,10 @@ class LoadedNetwork:
     """A network holding given parameters; only the parts named in `train` learn, the rest is in eval mode."""
 
     def __init__(self, module: nn.Module, params: Params, train: tuple[str, ...] = ()) -> None:
+        check_layout(module, params)
         tensors = state_tensors(module)
-        layout = Layout(tuple(tensors), tuple(tuple(t.shape) for t in tensors.values()))
-        if layout != params.layout:
-            raise InvalidMessage("params", f"{layout.size:,} floats of this network", f"{params!r}")
         self.module = module
-        self.layout = layout
+        self.layout = layout = params.layout
         self.vector = params.vector.clone()
         self.trainable: list[nn.Parameter] = []
         self.spans: list[slice] = []  # where the trainable parameters lie in the vector, neighbours merged
@@ -100,6 +98,14 @@ class LoadedNetwork:
     def params(self) -> Params:
         """The parameters as they are now."""
         return Params(self.vector.clone(), self.layout)
+
+
+def check_layout(module: nn.Module, params: Params) -> None:
+    """Refuse parameters of another network."""
+    tensors = state_tensors(module)
+    layout = Layout(tuple(tensors), tuple(tuple(t.shape) for t in tensors.values()))
+    if layout != params.layout:
+        raise InvalidMessage("params", f"{layout.size:,} floats of this network", f"{params!r}")
 
 
 def chunks(n: int) -> Sequence[slice]:

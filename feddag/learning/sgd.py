@@ -15,6 +15,7 @@ from feddag.core.deployment import LocalTraining
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
 from feddag.core.task import Client
+from feddag.learning.backends import choose, native_sgd
 from feddag.learning.losses import Loss, cross_entropy
 from feddag.learning.modules import Batch, LoadedNetwork
 
@@ -38,16 +39,28 @@ def sgd(
 
     The rest is frozen: it runs in evaluation mode, and a frozen encoder's features are computed once, not
     once a step. `proximal` = (μ, centre) adds μ/2·‖w − centre‖² to the loss. SGD is torch.optim.SGD's, fresh
-    in each call. `epoch_losses`, if given, receives the mean loss of every epoch.
+    in each call. `epoch_losses`, if given, receives the mean loss of every epoch. `local.backend` says who
+    computes; batches are the same, and dropout is drawn from a generator of the backend's own.
     """
     if len(client.train) == 0:
         return params
     seed = seed or client.seed
+    module = client.network(network)
+    choice = choose(local.backend, module, client.train.x.shape[1:], loss=loss, train=train)
+    if choice.plan is not None:
+        steps = list(batches(len(client.train), local, seed))
+        trained, values = native_sgd(
+            choice.plan, module, params, client.train, steps, local, train, sample_weights, proximal, seed
+        )
+        if epoch_losses is not None:
+            epoch_losses.extend(_epoch_means(steps, values))
+        return trained
     with (seed / "training").ambient():
-        model = LoadedNetwork(client.network(network), params, train)
+        model = LoadedNetwork(module, params, train)
         known = model.frozen_features(client.train)
         step = MomentumStep(model, local, proximal)
-        losses: dict[int, list[float]] = {}
+        done: list[tuple[int, Tensor]] = []
+        values = []
         for epoch, rows in batches(len(client.train), local, seed):
             if len(rows) == 1 and needs_pairs(model):
                 continue
@@ -56,10 +69,19 @@ def sgd(
             value = loss(model, batch)
             step(model.gradient(value))
             if epoch_losses is not None:
-                losses.setdefault(epoch, []).append(value.item())
+                done.append((epoch, rows))
+                values.append(value.item())
     if epoch_losses is not None:
-        epoch_losses.extend(sum(values) / len(values) for values in losses.values())
+        epoch_losses.extend(_epoch_means(done, values))
     return model.params()
+
+
+def _epoch_means(steps: list[tuple[int, Tensor]], values: list[float]) -> list[float]:
+    """Mean loss of every epoch, from the losses of its batches."""
+    by_epoch: dict[int, list[float]] = {}
+    for (epoch, _), value in zip(steps, values, strict=True):
+        by_epoch.setdefault(epoch, []).append(value)
+    return [sum(losses) / len(losses) for losses in by_epoch.values()]
 
 
 def batches(n: int, local: LocalTraining, seed: Seed) -> Iterator[tuple[int, Tensor]]:

@@ -133,6 +133,10 @@ def _class_name(federation: Federation, c: int) -> str:
     return federation.class_names[c][:18] if federation.class_names else str(c)
 
 
+def _constants(federation: Federation) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
+    return [(federation.scaling.mean, (0.0,)), (federation.scaling.std, (1.0,))]
+
+
 def _draw(axis: Any, x: np.ndarray, federation: Federation) -> None:
     """One sample: an image, curves over time, a text, or bars."""
     if x.ndim == 3:
@@ -156,4 +160,5 @@ def _draw(axis: Any, x: np.ndarray, federation: Federation) -> None:
             family="monospace",
         )
     else:
-        axis.bar(np.arange(len(x)), x, color=GREY)
+        mean, std = (np.array(values or default) for values, default in _constants(federation))
+        axis.bar(np.arange(len(x)), (x / federation.scaling.unit - mean) / std, color=GREY)

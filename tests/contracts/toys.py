@@ -187,6 +187,20 @@ class Around:
         self.inner.close()
 
 
+@dataclass
+class PowerCut(Around):
+    """One client answers nothing in the given rounds."""
+
+    victim: str
+    rounds: tuple[int, ...]
+
+    def ask(self, task, requests, exchange):
+        served = dict(requests)
+        cut = exchange.round in self.rounds and not task.sees_test and served.pop(self.victim, None)
+        answers = dict(super().ask(task, served, exchange))
+        return answers | ({self.victim: Answer(failure="power cut")} if cut else {})
+
+
 def arrays_of(memory: Mapping[str, Any]) -> str:
     """Digest of a client's memory."""
     return codec.digest(Memory.of(memory))

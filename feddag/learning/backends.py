@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who computes: the C++ kernels of feddag.native where network and loss allow it, else PyTorch."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from feddag import native
+from feddag.core.deployment import LocalTraining
+from feddag.core.errors import InvalidInput
+from feddag.core.examples import Examples
+from feddag.core.params import Params
+from feddag.core.seeds import Seed
+from feddag.learning.losses import Loss, cross_entropy
+from feddag.learning.modules import check_layout
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The backend that computes and, for PyTorch, why; `plan` is the network as the kernels see it."""
+
+    plan: native.Plan | None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"native ({native.isa()})" if self.plan else f"torch: {self.reason}"
+
+
+def choose(
+    backend: str,
+    module: nn.Module,
+    input_shape: tuple[int, ...],
+    *,
+    loss: Loss = cross_entropy,
+    train: tuple[str, ...] = ("",),
+) -> Choice:
+    """Follow the user's wish; `auto` takes the kernels where they can do it, `native` insists."""
+    if backend == "torch":
+        return Choice(None, "as the settings say")
+    reason = native.why_not()
+    if not reason and loss is not cross_entropy:
+        reason = f"the loss {getattr(loss, '__name__', loss)} is not cross-entropy"
+    if not reason and not hasattr(module, "encoder_names"):  # the networks of feddag.models have it
+        reason = f"{type(module).__name__} has a forward pass of its own"
+    if not reason:
+        try:
+            plan = native.describe(module, input_shape)
+            plan.trained(train)
+            return Choice(plan)
+        except native.Unsupported as error:
+            reason = str(error)
+    if backend == "native":
+        raise InvalidInput(f"training.backend = 'native' is impossible here: {reason}")
+    return Choice(None, reason)
+
+
+def native_sgd(
+    plan: native.Plan,
+    module: nn.Module,
+    params: Params,
+    examples: Examples,
+    batches: Sequence[tuple[int, Tensor]],
+    local: LocalTraining,
+    train: tuple[str, ...],
+    sample_weights: Tensor | None,
+    proximal: tuple[float, Params] | None,
+    seed: Seed,
+) -> tuple[Params, list[float]]:
+    """SGD on the kernels: the trained parameters and each batch's loss."""
+    check_layout(module, params)
+    x, table = _stored(examples)
+    trained = native.train(
+        plan,
+        params.vector,
+        x,
+        examples.labels,
+        [rows for _, rows in batches],
+        lr=local.lr,
+        momentum=local.momentum,
+        weight_decay=local.weight_decay,
+        train_prefixes=train,
+        table=table,
+        sample_weights=sample_weights,
+        proximal=(proximal[0], proximal[1].vector) if proximal else None,
+        dropout_seed=(seed / "dropout").integer(),
+    )
+    return params.like(trained.vector), trained.losses.tolist()
+
+
+def native_logits(plan: native.Plan, module: nn.Module, params: Params, examples: Examples) -> Tensor:
+    """Outputs of a model in evaluation mode, (n, classes)."""
+    check_layout(module, params)
+    x, table = _stored(examples)
+    return native.forward(plan, params.vector, x, table=table)
+
+
+def _stored(examples: Examples) -> tuple[Tensor, Tensor | None]:
+    """Samples for the kernels: bytes as they are stored, with the network input of each value per channel."""
+    if examples.x.dtype != "uint8":
+        return examples.inputs(), None
+    channels = examples.x.shape[1]
+    values = torch.arange(256, dtype=torch.uint8).view(256, 1).expand(256, channels)
+    return examples.stored_x, examples.scaling(values).T.contiguous()

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiled once per instruction set; FEDDAG_ISA names the table.
+#include "conv.h"
+#include "linear.h"
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+
+extern "C" const feddag::Kernels JOIN(feddag_kernels_, FEDDAG_ISA);
+extern "C" const feddag::Kernels JOIN(feddag_kernels_, FEDDAG_ISA) = {
+    LANES,          conv_arrange,   conv_forward,       conv_backward, linear_forward,
+    linear_grad_in, linear_grad_weight, sgd,
+};

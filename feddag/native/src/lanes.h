@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// One vector of FEDDAG_LANES floats, written with the GCC/Clang vector extensions: the same source becomes
+// AVX-512, AVX2, SSE or NEON code, and any number of lanes can be tested on any machine.
+//
+// Everything here and in the kernels has internal linkage: these files are compiled once per instruction set,
+// and the linker must never merge a function built for a newer processor into the path for an older one.
+#pragma once
+#include <stdint.h>
+
+#ifndef FEDDAG_LANES
+#error "FEDDAG_LANES (4, 8 or 16) is given by the build"
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 32")
+
+#if defined(__AVX512F__) || defined(__aarch64__)
+#define FEDDAG_REGISTERS 32
+#else
+#define FEDDAG_REGISTERS 16
+#endif
+
+constexpr int LANES = FEDDAG_LANES;
+// Vectors a kernel may accumulate at once; the other registers hold its operands.
+constexpr int ACCUMULATORS = FEDDAG_REGISTERS == 32 && LANES <= 16 ? 24 : 12;
+
+typedef float Vec __attribute__((vector_size(4 * FEDDAG_LANES)));
+typedef int32_t IntVec __attribute__((vector_size(4 * FEDDAG_LANES)));
+typedef float LooseVec __attribute__((vector_size(4 * FEDDAG_LANES), aligned(4), may_alias));
+typedef int32_t LooseIntVec __attribute__((vector_size(4 * FEDDAG_LANES), aligned(4), may_alias));
+
+INLINE Vec load(const float* p) { return *(const LooseVec*)p; }
+INLINE void store(float* p, Vec v) { *(LooseVec*)p = v; }
+INLINE void store_ints(int32_t* p, IntVec v) { *(LooseIntVec*)p = v; }
+INLINE Vec all(float x) { return x - Vec{}; }  // x in every lane (x - 0 is x, bit for bit)
+INLINE IntVec all_ints(int32_t x) { return x + IntVec{}; }
+
+// The first n lanes of v, n < LANES: the neighbours behind them stay untouched.
+INLINE void store_first(float* p, Vec v, int n) {
+  float lanes[LANES];
+  store(lanes, v);
+  const float* from = lanes;
+  if (LANES > 8 && (n & 8)) { __builtin_memcpy(p, from, 32); p += 8; from += 8; }
+  if (LANES > 4 && (n & 4)) { __builtin_memcpy(p, from, 16); p += 4; from += 4; }
+  if (n & 2) { __builtin_memcpy(p, from, 8); p += 2; from += 2; }
+  if (n & 1) { __builtin_memcpy(p, from, 4); }
+}
+
+typedef float Four __attribute__((vector_size(16)));
+typedef float LooseFour __attribute__((vector_size(16), aligned(4), may_alias));
+#if defined(__clang__)
+#define SHUFFLE(a, b, i, j, k, l) __builtin_shufflevector(a, b, i, j, k, l)
+#else
+#define SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (int __attribute__((vector_size(16)))){i, j, k, l})
+#endif
+
+// Sums over the lanes of four vectors, always in the same order.
+INLINE Four sum_lanes_of_four(Vec a, Vec b, Vec c, Vec d) {
+  Four quarter[4][LANES / 4];
+  __builtin_memcpy(quarter[0], &a, sizeof(Vec));
+  __builtin_memcpy(quarter[1], &b, sizeof(Vec));
+  __builtin_memcpy(quarter[2], &c, sizeof(Vec));
+  __builtin_memcpy(quarter[3], &d, sizeof(Vec));
+  Four sum[4];
+  UNROLL for (int i = 0; i < 4; i++) {
+    sum[i] = quarter[i][0];
+    UNROLL for (int j = 1; j < LANES / 4; j++) sum[i] += quarter[i][j];
+  }
+  const Four ab = SHUFFLE(sum[0], sum[1], 0, 4, 1, 5) + SHUFFLE(sum[0], sum[1], 2, 6, 3, 7);
+  const Four cd = SHUFFLE(sum[2], sum[3], 0, 4, 1, 5) + SHUFFLE(sum[2], sum[3], 2, 6, 3, 7);
+  return SHUFFLE(ab, cd, 0, 1, 4, 5) + SHUFFLE(ab, cd, 2, 3, 6, 7);
+}
+
+INLINE float sum_lanes(Vec v) { return sum_lanes_of_four(v, Vec{}, Vec{}, Vec{})[0]; }

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+// One network, its private copy of the parameters and its memory: what one thread needs to train one client.
+#pragma once
+#include <stdint.h>
+
+#include <memory>
+#include <vector>
+
+#include "kernels.h"
+
+namespace feddag {
+
+// The next four structures are mirrored in library.py, field by field.
+struct StageSpec {       // a convolution or a linear layer with what follows it
+  int64_t branch;        // which encoder it belongs to; stages of an encoder are consecutive
+  int64_t convolution;   // 1 or 0 (linear)
+  int64_t outputs;       // channels or units
+  int64_t kernel_h, kernel_w, pad_h, pad_w;
+  int64_t pool_h, pool_w;
+  int64_t relu;
+  int64_t weight, bias;  // places in the flat vector; bias -1: none
+  double dropout;        // probability, 0: none
+};
+
+struct NetworkSpec {
+  int64_t channels, height, width;
+  int64_t branches, stages, classes;
+  int64_t head_weight, head_bias;
+  int64_t parameters;
+};
+
+struct Inputs {
+  const void* x;             // [sample][channel][row][column]
+  int64_t bytes;             // 1: x is uint8, looked up in table; 0: float
+  const float* table;        // [channel][256]
+  const float* features[2];  // per encoder: [sample][feature] computed before (frozen), or null
+};
+
+struct Task {
+  const int64_t* samples;    // the batches' sample numbers, one after the other
+  const int64_t* starts;     // batch b is samples[starts[b] .. starts[b + 1])
+  const int64_t* labels;
+  const float* weights;      // per sample, or null
+  const float* center;       // flat vector of the proximal term, or null
+  double lr, momentum, weight_decay, proximal;
+  int64_t train_branch[2], train_head;
+  uint64_t seed;             // of dropout
+};
+
+// 64-byte aligned zeroed memory with room for one vector behind the end.
+template <class T>
+struct Buffer {
+  std::unique_ptr<T[], void (*)(void*)> memory{nullptr, nullptr};
+  void allocate(int64_t size);
+  T* operator+(int64_t i) const { return memory.get() + i; }
+  T* get() const { return memory.get(); }
+};
+
+struct Stage {
+  StageSpec spec;
+  ConvShape conv;
+  LinearShape linear;
+  int in_channels, in_pixels;       // of a linear layer's input: torch flattens [channel][pixel], we [pixel][channel]
+  int in_h, in_w;                   // of a convolution's input, without border
+  int units;                        // outputs of one sample
+  int64_t weight, bias, arranged;   // places in the packed parameters / the arranged copies
+  int64_t weight_size;
+  int64_t live_room;
+  int dropout_layer;
+  Buffer<float> in, grad_in;        // the input and its gradient; the output is the next stage's input
+  Buffer<int32_t> patch;
+  Buffer<float> scales;             // of dropout: [sample][unit]
+};
+
+class Network {
+ public:
+  Network(const NetworkSpec&, const StageSpec*, const Kernels&, int rows, bool training);
+  void pack(const float* vector);
+  void unpack(float* vector) const;
+  // Trains on batches [first, last) until `seconds` have passed; returns the number of batches done.
+  int64_t train(const Inputs&, const Task&, int64_t first, int64_t last, double seconds, double* losses);
+  // Mean gradient of one batch, in the order of the flat vector.
+  double gradient(const Inputs&, const Task&, int64_t batch, float* vector);
+  // what: -1 logits, else the features of that encoder
+  void forward(const Inputs&, int64_t first, int64_t count, int what, float* out);
+
+ private:
+  struct Branch {
+    int first, last;                // stages
+    int column, features;           // its place among the head's inputs
+    int channels, pixels;           // features = channels * pixels
+  };
+  const NetworkSpec spec_;
+  const Kernels& kernels_;
+  const int rows_;                  // samples processed at once
+  const bool training_;
+  std::vector<Stage> stages_;
+  std::vector<Branch> branches_;
+  LinearShape head_;
+  int64_t head_weight_, head_bias_, packed_;
+  Buffer<float> weight_, velocity_, gradient_, center_, arranged_;
+  Buffer<float> features_, grad_features_, logits_, grad_logits_, scratch_;
+  Buffer<int32_t> live_patch_;
+  Buffer<float> live_gradient_;
+  Buffer<int> live_count_;
+
+  template <class Visit> void each_tensor(Visit) const;
+  void pack_into(const float* vector, float* packed) const;
+  void unpack_from(const float* packed, float* vector) const;
+  void load(const Branch&, const Inputs&, const int64_t* samples, int64_t first, int count);
+  float* output(int stage);
+  float* grad_output(int stage);
+  void arrange(const Branch&);
+  void run(const Inputs&, const int64_t* samples, int64_t first, int count, const Task*, int64_t step, int64_t place,
+           int only_branch);
+  double loss(const Task&, const int64_t* samples, int count, double batch);
+  void backward(const Task&, int count);
+  double step(const Inputs&, const Task&, int64_t batch);
+  void update(const Task&);
+};
+
+}  // namespace feddag

@@ -293,7 +293,7 @@ def _free(folder: Path) -> bool:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["fedavgg"], "'fedavgg' is neither a method (fedavg,"),
+        (["fedavgg"], "'fedavgg' is neither a method ("),
         ([], "name at least one method to compare"),
         (["digits"], "name at least one method to compare"),
         (["fedavg", "fedavg"], "a method is named twice: fedavg, fedavg"),

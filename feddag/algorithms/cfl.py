@@ -140,6 +140,8 @@ class CFL:
         places = dict(sorted(places.items()))
         for split in splits:
             here = [client for client, k in places.items() if k == split.cluster]
+            if not here:
+                continue
             request = Train(params=split.model, local=self.local)
             with contextlib.suppress(QuorumMissed):
                 for client, reply in server.ask(train, broadcast(request, here)).items():

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt
+from scipy.spatial.distance import cdist
 
 from feddag.clustering.spectral import davies_bouldin, spectral_embedding, spectral_labels
 from feddag.core.algorithm import Server, algorithm, broadcast
@@ -77,12 +78,11 @@ def affinity(interactions_CC: np.ndarray, gamma: float) -> np.ndarray:
     """W: how alike two clients see the others; what they say of themselves and each other is left out."""
     seen = interactions_CC.T
     seen = (seen - seen.min()) / max(float(np.ptp(seen)), 1e-30)
-    squares = (seen[:, None, :] - seen[None, :, :]) ** 2
-    each = np.arange(len(seen))
+    own = np.diag(seen)
     # ‖v_i − v_j‖² over all entries but the i-th and the j-th
-    distances = squares.sum(2) - squares[each[:, None], each[None, :], each[:, None]]
-    distances -= squares[each[:, None], each[None, :], each[None, :]]
-    return np.exp(-gamma * np.maximum(distances, 0) * (1 - np.eye(len(seen))))
+    distances = cdist(seen, seen, "sqeuclidean") - (own[:, None] - seen.T) ** 2 - (seen - own[None, :]) ** 2
+    np.fill_diagonal(distances, 0)
+    return np.exp(-gamma * np.maximum(distances, 0))
 
 
 def best_parts(affinity_CC: np.ndarray, most: int, seed: int) -> np.ndarray | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from feddag.reporting.comparison import Metric, Outcome
 
@@ -49,6 +50,7 @@ def draw_curves(
                 )
         axes[0, column].set_title(setting or "")
         axes[0, column].set_xlabel("round")
+        axes[0, column].xaxis.set_major_locator(MaxNLocator(integer=True))
         axes[1, column].set_xlabel("MB in both directions")
         axes[1, column].set_xscale("symlog", linthresh=1.0)
         for row in (0, 1):

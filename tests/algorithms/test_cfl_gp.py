@@ -13,7 +13,7 @@ from feddag.clustering.profiles import best_count, fill_gaps, leading_directions
 from feddag.core.params import Params
 from feddag.learning.evaluation import sample_losses
 from feddag.learning.gradients import mean_gradient
-from tests.algorithms.toys import LOCAL, Toy, four_groups, two_groups, with_newcomers
+from tests.algorithms.toys import LOCAL, SETTINGS, Toy, four_groups, two_groups, with_newcomers
 
 
 def test_the_mean_gradient_is_the_slope_of_the_mean_loss() -> None:
@@ -80,13 +80,13 @@ def test_two_models_travel_only_when_the_criterion_is_another_clusters() -> None
     toy = Toy(two_groups(4))
     state = toy.play(CFLGP(local=LOCAL, num_clusters=2), 3)
     model = 4 * state.models[0].layout.size
-    settings, mask = 6 * 8, 2 * 8
+    mask = 2 * 8
     assert toy.traffic == [
         ("tell", 4 * (model + mask), 4 * model),
-        ("train", 4 * (model + settings), 4 * (model + 8)),
+        ("train", 4 * (model + SETTINGS), 4 * (model + 8)),
         # two of four clients already have the criterion: it is the model they train
-        ("train_and_tell", 4 * (model + settings + mask) + 2 * model, 4 * (2 * model + 8)),
-        ("train", 4 * (model + settings), 4 * (model + 8)),
+        ("train_and_tell", 4 * (model + SETTINGS + mask) + 2 * model, 4 * (2 * model + 8)),
+        ("train", 4 * (model + SETTINGS), 4 * (model + 8)),
     ]
 
 

@@ -5,9 +5,7 @@ import torch
 
 from feddag.algorithms.fedavg import FedAvg
 from feddag.algorithms.fedper import ENCODER, HEAD, FedPer
-from tests.algorithms.toys import LOCAL, Toy, two_groups, with_newcomers
-
-SETTINGS = 6 * 8  # bytes of the training settings in a question
+from tests.algorithms.toys import LOCAL, SETTINGS, Toy, two_groups, with_newcomers
 
 
 def test_one_client_trains_as_under_fedavg() -> None:

@@ -5,7 +5,7 @@ import torch
 
 from feddag.algorithms.fedavg import FedAvg
 from feddag.algorithms.local import Local
-from tests.algorithms.toys import LOCAL, Toy, two_groups, with_newcomers
+from tests.algorithms.toys import LOCAL, SETTINGS, Toy, two_groups, with_newcomers
 
 
 def test_one_client_alone_is_fedavg_with_that_client() -> None:
@@ -20,11 +20,10 @@ def test_one_client_alone_is_fedavg_with_that_client() -> None:
 def test_local_training_sends_the_common_start_once_and_no_model_back() -> None:
     toy = Toy(two_groups(2))
     state = toy.play(Local(local=LOCAL), 3)
-    settings = 6 * 8
     assert [down for _, down, _ in toy.traffic] == [
-        2 * (4 * state.params.layout.size + settings),
-        2 * settings,
-        2 * settings,
+        2 * (4 * state.params.layout.size + SETTINGS),
+        2 * SETTINGS,
+        2 * SETTINGS,
     ]
     assert [up for _, _, up in toy.traffic] == [2 * 8] * 3
 

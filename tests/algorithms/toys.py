@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from feddag.core import codec
 from feddag.core.algorithm import Answer, Server
 from feddag.core.deployment import LocalTraining
 from feddag.core.seeds import Seed
@@ -16,6 +17,7 @@ from feddag.engines.perform import Site, open_site
 from feddag.learning.evaluation import score, serve
 
 LOCAL = LocalTraining(local_epochs=2, batch_size=8, lr=0.1, momentum=0.5, weight_decay=0.0)
+SETTINGS = codec.nbytes(LOCAL)  # bytes of the training settings in a question
 
 
 def two_groups(clients: int = 6, samples: int = 24, flip: bool = True, seed: int = 0) -> Federation:

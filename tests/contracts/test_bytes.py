@@ -14,9 +14,7 @@ from feddag.core import codec
 from tests.contracts.toys import every_algorithm, reference, toy
 
 NUMBER = 8
-LOCAL = codec.nbytes(
-    toy("fedavg").experiment.training
-)  # the settings of local training, some numbers and a word
+LOCAL = 6 * NUMBER + len("auto")  # the settings of local training
 WIDTH, HIDDEN, FEATURES, CLASSES = 6, 128, 64, 4
 E = (WIDTH + 1) * HIDDEN + (HIDDEN + 1) * FEATURES  # encoder
 H = (FEATURES + 1) * CLASSES  # head

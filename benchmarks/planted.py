@@ -35,7 +35,7 @@ def fashion_mnist(folder: Path) -> tuple[np.ndarray, np.ndarray]:
 def dirichlet_rows(
     y: np.ndarray, held_NC: np.ndarray, alpha: float, generator: np.random.Generator
 ) -> list[np.ndarray]:
-    """Class-wise Dirichlet over the clients that hold a class: full clients get no more, each gets one or more."""
+    """Class-wise Dirichlet over the holders of a class: full clients get no more, each gets at least one."""
     num_clients = len(held_NC)
     while True:
         parts: list[list[np.ndarray]] = [[] for _ in range(num_clients)]

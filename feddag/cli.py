@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command line: `feddag run | resume | list | show`. Heavy imports wait until a command needs them."""
+"""The command line: `feddag run | resume | compare | list | show`. Heavy imports wait for their command."""
 
 import json
 import sys
@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+
+from feddag.compare_cli import compare
+from feddag.data_cli import app as data_app
 
 app = typer.Typer(
     name="feddag",
@@ -16,6 +19,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.add_typer(data_app, name="data")
 
 Overrides = Annotated[
     list[str] | None,
@@ -66,6 +71,9 @@ def resume(
         resume_run(folder, watch=watch)
 
 
+app.command()(compare)
+
+
 @app.command("list")
 def list_(
     kind: Annotated[str, typer.Argument(help="One of the tables below; all if left out.")] = "all",
@@ -104,6 +112,38 @@ def show(
         typer.echo((folder / "result.json").read_text())
         return
     show_run(folder, Console())
+
+
+@app.command()
+def cluster(
+    what: Annotated[
+        str, typer.Argument(metavar="[RECIPE|FILE|FOLDER]", help="A recipe, a .toml file, or a run's folder.")
+    ] = "demo",
+    set_: Overrides = None,
+    folder: Annotated[
+        Path | None, typer.Option(help="Where the page goes; default clustering/<name>.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print the clustering as JSON alone.")] = False,
+) -> None:
+    """Find out which clients are alike, and why, before any federated training; writes a page to look at."""
+    from feddag.explain import cluster_experiment, explain_run
+
+    if (Path(what) / "experiment.json").is_file():
+        summary = explain_run(Path(what))
+    else:
+        experiment = load_experiment(what, set_ or [])
+        if experiment.algorithm.name != "feddag" and not any("algorithm" in s for s in set_ or []):
+            experiment = experiment.with_overrides(["algorithm=feddag"])
+        summary = cluster_experiment(experiment, folder or Path("clustering") / experiment.name)
+    if json_:
+        typer.echo(json.dumps(summary, indent=1))
+        return
+    typer.echo(f"{summary['num_clusters']} clusters of {', '.join(map(str, summary['sizes']))} clients")
+    if "ari" in summary:
+        typer.echo(
+            f"{summary['planted_groups']} groups were planted; adjusted Rand index {summary['ari']:.3f}"
+        )
+    typer.echo(f"why: {summary['page']}")
 
 
 def load_experiment(what: str, overrides: list[str]) -> Any:

@@ -20,13 +20,38 @@ def describe_machine() -> dict[str, Any]:
     """Hardware and versions, as far as results and speed depend on them."""
     return {
         "cpu": _cpu_name(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": num_cores(),
         "platform": platform.platform(),
         "python": platform.python_version(),
         "threads_per_client": 1,
         "flush_denormals": True,
         "versions": {name: _version(name) for name in LIBRARIES},
     }
+
+
+def num_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def available_memory() -> int:
+    """Bytes that can be used without swapping; a very large number where the system does not tell."""
+    return _proc_bytes(Path("/proc/meminfo"), "MemAvailable:") or 2**60
+
+
+def peak_memory(pid: int) -> int:
+    """Most bytes a process has had in memory so far; 0 where the system does not tell."""
+    return _proc_bytes(Path(f"/proc/{pid}/status"), "VmHWM:")
+
+
+def _proc_bytes(path: Path, key: str) -> int:
+    try:
+        for line in path.read_text().splitlines():
+            if line.startswith(key):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        pass
+    return 0
 
 
 def _cpu_name() -> str:

@@ -10,6 +10,7 @@ from feddag.algorithms.fblg import FBLG
 from feddag.algorithms.fedavg import FedAvg
 from feddag.algorithms.fedavg_ft import FedAvgFineTuned
 from feddag.algorithms.fedbr import FedBR
+from feddag.algorithms.feddag import FedDAG
 from feddag.algorithms.fedgwc import FedGWC
 from feddag.algorithms.fedmix import FedMix
 from feddag.algorithms.fedper import FedPer
@@ -23,6 +24,7 @@ from feddag.algorithms.pacfl import PACFL
 from feddag.algorithms.perfedavg import PerFedAvg
 
 ALGORITHMS: dict[str, Any] = {
+    "feddag": FedDAG,
     "fedavg": FedAvg,
     "fedprox": FedProx,
     "perfedavg": PerFedAvg,

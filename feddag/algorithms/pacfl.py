@@ -8,6 +8,7 @@ U_i holds the first p left singular vectors of every class of client i. Angles, 
 The absolute value is ours: singular vectors have no sign, and without it θ may become 180° − θ.
 """
 
+import contextlib
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
@@ -20,6 +21,7 @@ from feddag.clustering.subspaces import Subspaces, class_subspaces
 from feddag.core.algorithm import Server, algorithm, broadcast
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
+from feddag.core.errors import QuorumMissed
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
@@ -116,7 +118,8 @@ class PACFL:
         known = state.clusters.labels()
         late = tuple(client for client in server.cohort if client not in known)  # did not answer at the start
         if late:
-            state = self.onboard(state, late, server)
+            with contextlib.suppress(QuorumMissed):  # they may stay away: the others train all the same
+                state = self.onboard(state, late, server)
         known = state.clusters.labels()
         cohort = [client for client in server.cohort if client in known]
         replies = server.ask(train, train_own(state.models, known, cohort, self.local))

@@ -116,7 +116,7 @@ def score_cuts(
     loss = loss or LossWeights()
     n = len(distances_NN)
     thresholds_T = np.sort(np.asarray(thresholds, dtype=np.float64))
-    partitions_TN = np.array([cut(linkage_matrix, t)[:n] for t in thresholds_T]).reshape(-1, n)
+    partitions_TN = np.array([cut(linkage_matrix, t)[:n] for t in thresholds_T]).reshape(len(thresholds_T), n)
     sizes = [np.bincount(labels_N) for labels_N in partitions_TN]
     counts_T = np.array([len(sizes_Z) for sizes_Z in sizes], dtype=np.int64)
     within = [np.zeros(count) for count in counts_T]

@@ -130,12 +130,14 @@ def _block_cosines(
     shape = (len(left.items_M[rows]), len(right.items_M[columns]))
     products = left_rows @ right_rows.T
     if kind == "subspace":
-        planes = np.zeros((*shape, len(left_places), len(right_places)), dtype=np.float64)
+        planes = np.zeros((max(len(left_places), 3), max(len(right_places), 3), *shape), dtype=np.float64)
         for a, place_a in enumerate(left_places):
             for b, place_b in enumerate(right_places):
                 plane = products[place_a, place_b]
-                planes[: plane.shape[0], : plane.shape[1], a, b] = plane
-        return np.linalg.svd(planes, compute_uv=False)[..., 0].astype(np.float32)
+                planes[a, b, : plane.shape[0], : plane.shape[1]] = plane
+        if planes.shape[:2] == (3, 3):
+            return largest_singular_value(planes).astype(np.float32)
+        return np.linalg.svd(np.moveaxis(planes, (0, 1), (2, 3)), compute_uv=False)[..., 0].astype(np.float32)
     np.abs(products, out=products)
     largest_IJ = np.zeros(shape, dtype=products.dtype)
     for place_a in left_places:
@@ -146,6 +148,20 @@ def _block_cosines(
     return largest_IJ
 
 
+def largest_singular_value(planes_33: FloatArray) -> FloatArray:
+    """Of many 3 x 3 matrices at once, by the trigonometric root of the characteristic cubic."""
+    m = planes_33
+    b00, b11, b22 = ((m[k] ** 2).sum(axis=0) for k in range(3))
+    b01, b02, b12 = ((m[a] * m[b]).sum(axis=0) for a, b in ((0, 1), (0, 2), (1, 2)))
+    mean = (b00 + b11 + b22) / 3
+    b00, b11, b22 = b00 - mean, b11 - mean, b22 - mean
+    spread = np.sqrt((b00**2 + b11**2 + b22**2 + 2 * (b01**2 + b02**2 + b12**2)) / 6)
+    determinant = b00 * (b11 * b22 - b12**2) - b01 * (b01 * b22 - b12 * b02) + b02 * (b01 * b12 - b11 * b02)
+    cube = np.where(spread > 0, spread, 1) ** 3
+    angle = np.arccos(np.clip(determinant / (2 * cube), -1, 1)) / 3
+    return np.sqrt(np.maximum(mean + 2 * spread * np.cos(angle), 0))
+
+
 def _unit_rows(vectors_pD: FloatArray) -> FloatArray:
     norms_p = np.linalg.norm(vectors_pD, axis=1)
     return vectors_pD[norms_p > 0] / norms_p[norms_p > 0, None]
@@ -153,7 +169,8 @@ def _unit_rows(vectors_pD: FloatArray) -> FloatArray:
 
 def _orthonormal_rows(vectors_pD: FloatArray) -> FloatArray:
     """An orthonormal basis of the rows' span: vectors that were sent with noise are not orthogonal."""
-    if not len(vectors_pD):
+    gram_pp = vectors_pD @ vectors_pD.T
+    if np.abs(gram_pp - np.eye(len(gram_pp))).max(initial=0) < 1e-5:
         return vectors_pD
     _, values, basis = np.linalg.svd(vectors_pD.astype(np.float64), full_matrices=False)
     return basis[values > 1e-6 * max(values[0], 1e-30)].astype(np.float32)

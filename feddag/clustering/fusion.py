@@ -5,6 +5,7 @@ Entropy of a softmax row falls when the row's spread grows, and the spread is co
 learned weights end in the corners 0 and 1. It selects a view for each item; it does not blend.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -14,7 +15,7 @@ import torch
 
 from feddag.clustering.arrays import FloatArray, row_blocks
 
-Rule = Literal["symmetric", "row"]
+PairRule = Literal["symmetric", "row"]
 
 MLP_LIMIT = 300_000_000
 """Weights of the gate's first layer (2 N^2 x hidden) beyond which it is refused: 1.2 GB."""
@@ -24,7 +25,7 @@ MLP_LIMIT = 300_000_000
 class Entropy:
     """How the entropy of Eq. 8 is measured and how weights combine."""
 
-    rule: Rule = "symmetric"
+    rule: PairRule = "symmetric"
     """symmetric: w_ij = (w_i + w_j) / 2, free of the order of items. row: w_i for i < j, as in Eq. 7."""
     sign: int = 1
     """+1: softmax of distances, as Eq. 8 is written. -1: softmax of -distances, near items weigh most."""
@@ -41,7 +42,7 @@ class Entropy:
 
 
 def fuse(
-    data_NN: FloatArray, gradient_NN: FloatArray, weights_N: FloatArray, rule: Rule = "symmetric"
+    data_NN: FloatArray, gradient_NN: FloatArray, weights_N: FloatArray, rule: PairRule = "symmetric"
 ) -> FloatArray:
     """A of Eq. 7: w G + (1 - w) V, symmetric, zero on the diagonal."""
     fused_NN = np.empty_like(data_NN)
@@ -52,7 +53,7 @@ def fuse(
     return fused_NN
 
 
-def pair_weights(weights_N: FloatArray, rows: slice, rule: Rule) -> FloatArray:
+def pair_weights(weights_N: FloatArray, rows: slice, rule: PairRule) -> FloatArray:
     """w_ij for some rows i and all columns j."""
     if rule == "symmetric":
         return (weights_N[rows, None] + weights_N[None, :]) / 2
@@ -132,6 +133,27 @@ def entropy_weights(
         else:
             step /= 4
     return weights_N
+
+
+def structure_weight(
+    data_NN: FloatArray,
+    gradient_NN: FloatArray,
+    score: Callable[[FloatArray], float],
+    candidates: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0),
+    *,
+    max_items: int = 1000,
+    seed: int = 0,
+) -> float:
+    """One weight for all items: the candidate whose fused matrix scores best, on a tie the one nearest 0.5.
+
+    A view that shows nothing (update angles under feature skew, say) must not blur the one that does.
+    Above `max_items`, a random sample of the items decides.
+    """
+    if len(data_NN) > max_items:
+        sample = np.sort(np.random.default_rng(seed).choice(len(data_NN), max_items, replace=False))
+        data_NN, gradient_NN = data_NN[np.ix_(sample, sample)], gradient_NN[np.ix_(sample, sample)]
+    scores = {w: round(score(data_NN + np.float32(w) * (gradient_NN - data_NN)), 6) for w in candidates}
+    return max(candidates, key=lambda w: (scores[w], -abs(w - 0.5), -w))
 
 
 def mlp_weights(

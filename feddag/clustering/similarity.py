@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import e
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,6 +18,8 @@ from feddag.clustering.angles import (
 )
 from feddag.clustering.arrays import FloatArray, checked_counts, checked_matrix, off_diagonal, row_blocks
 from feddag.clustering.subspaces import Subspaces
+
+Weighting = Literal["frequency", "reliability"]
 
 RIGHT_ANGLE = 90.0
 RESOLUTION = 0.1
@@ -98,17 +101,36 @@ def data_angles(
     weights: CountWeights | None = None,
     *,
     kind: AngleKind = "pairs",
+    weighting: Weighting = "frequency",
 ) -> FloatArray:
-    """V of Eq. 6: class-wise angles, weighted by class frequency, averaged over all classes; in degrees."""
+    """V of Eq. 6: class-wise angles, weighted, averaged over all classes; in degrees.
+
+    `frequency` weighs by the ratio of class sizes, as Eqs. 5 and 6 say: unequal sizes are farther apart.
+    `reliability` weighs the shared classes of a pair by n_i n_j / (n_i + n_j), the inverse variance of an
+    angle that was estimated from n_i and n_j samples: a class of few samples does not decide.
+    """
     counts_NC = _checked_pair(subspaces, counts)
     present_NC = present_classes(subspaces, counts_NC.shape[1])
-    if weights is None:
-        weights = count_weights(counts_NC, present_NC)
     total_NN = np.zeros((len(counts_NC), len(counts_NC)), dtype=np.float32)
-    _add_present(total_NN, subspaces, counts_NC, None, counts_NC, weights, kind)
-    # One half each, then the transpose: so the sum is symmetric to the last bit.
-    _add_absent(total_NN, _absence_cost(present_NC, counts_NC, weights), present_NC)
-    _add_transpose(total_NN)
+    if weighting == "reliability":
+        evidence_NN = np.zeros_like(total_NN)
+        _add_reliable(total_NN, evidence_NN, subspaces, counts_NC, None, counts_NC, kind)
+        _add_transpose(total_NN)
+        _add_transpose(evidence_NN)
+        _share_out(total_NN, evidence_NN, present_NC, present_NC)
+        del evidence_NN
+        costs_NC = (RIGHT_ANGLE * present_NC).astype(np.float32)
+        _add_absent(total_NN, costs_NC, present_NC)
+        _add_absent(total_NN.T, costs_NC, present_NC)
+    elif weighting == "frequency":
+        if weights is None:
+            weights = count_weights(counts_NC, present_NC)
+        _add_weighted(total_NN, subspaces, counts_NC, None, counts_NC, weights, kind)
+        # One half each, then the transpose: so the sum is symmetric to the last bit.
+        _add_absent(total_NN, _absence_cost(present_NC, counts_NC, weights), present_NC)
+        _add_transpose(total_NN)
+    else:
+        raise ValueError(f"weighting must be frequency or reliability, not {weighting!r}")
     np.fill_diagonal(total_NN, 0)
     total_NN /= max(counts_NC.shape[1], 1)
     return total_NN
@@ -119,18 +141,27 @@ def data_angles_between(
     new_counts: ArrayLike,
     old: Sequence[Subspaces],
     old_counts: ArrayLike,
-    weights: CountWeights,
+    weights: CountWeights | None = None,
     *,
     kind: AngleKind = "pairs",
+    weighting: Weighting = "frequency",
 ) -> FloatArray:
-    """Rows of Eq. 6 for new items against old ones, with the weights' range kept from the old ones."""
+    """Rows of Eq. 6 for new items against old ones; `frequency` needs the weights' range of the old ones."""
     counts_MC, counts_NC = _checked_pair(new, new_counts, "new"), _checked_pair(old, old_counts, "old")
     if counts_MC.shape[1] != counts_NC.shape[1]:
         raise ValueError(f"new items have {counts_MC.shape[1]} classes, old ones {counts_NC.shape[1]}")
     total_MN = np.zeros((len(counts_MC), len(counts_NC)), dtype=np.float32)
-    _add_present(total_MN, new, counts_MC, old, counts_NC, weights, kind)
     new_present_MC = present_classes(new, counts_MC.shape[1])
     old_present_NC = present_classes(old, counts_NC.shape[1])
+    if weighting == "reliability":
+        evidence_MN = np.zeros_like(total_MN)
+        _add_reliable(total_MN, evidence_MN, new, counts_MC, old, counts_NC, kind)
+        _share_out(total_MN, evidence_MN, new_present_MC, old_present_NC)
+        weights = CountWeights(1.0, 1.0)
+    elif weights is None:
+        raise ValueError("weighting 'frequency' needs the weights' range of the old items: pass weights=")
+    else:
+        _add_weighted(total_MN, new, counts_MC, old, counts_NC, weights, kind)
     _add_absent(total_MN, _absence_cost(new_present_MC, counts_MC, weights), old_present_NC)
     _add_absent(total_MN.T, _absence_cost(old_present_NC, counts_NC, weights), new_present_MC)
     total_MN /= max(counts_NC.shape[1], 1)
@@ -174,7 +205,7 @@ def normalised(angles_NN: FloatArray, constants: MinMax) -> FloatArray:
     return scaled_NN
 
 
-def _add_present(
+def _add_weighted(
     total: FloatArray,
     rows: Sequence[Subspaces],
     row_counts: FloatArray,
@@ -194,6 +225,38 @@ def _add_present(
             # A class that both have is never farther apart than one that only one of them has.
             np.minimum(term_IJ, RIGHT_ANGLE, out=term_IJ)
         total[np.ix_(block.rows_I, block.columns_J)] += np.triu(term_IJ, 1) if block.diagonal else term_IJ
+
+
+def _add_reliable(
+    total: FloatArray,
+    evidence: FloatArray,
+    rows: Sequence[Subspaces],
+    row_counts: FloatArray,
+    columns: Sequence[Subspaces] | None,
+    column_counts: FloatArray,
+    kind: AngleKind,
+) -> None:
+    """Add angles times evidence, and evidence, of classes that both items have."""
+    for block in class_angle_blocks(rows, columns, num_classes=row_counts.shape[1], kind=kind):
+        # At least one sample stands behind a vector, whatever a noisy count says.
+        sizes_I = np.maximum(row_counts[block.rows_I, block.label], 1).astype(np.float32)[:, None]
+        sizes_J = np.maximum(column_counts[block.columns_J, block.label], 1).astype(np.float32)[None, :]
+        evidence_IJ = sizes_I * sizes_J / (sizes_I + sizes_J)
+        if block.diagonal:
+            evidence_IJ = np.triu(evidence_IJ, 1)
+        places = np.ix_(block.rows_I, block.columns_J)
+        evidence[places] += evidence_IJ
+        total[places] += evidence_IJ * block.degrees_IJ
+
+
+def _share_out(
+    total: FloatArray, evidence: FloatArray, row_present: np.ndarray, column_present: np.ndarray
+) -> None:
+    """Turn sums into the evidence-weighted mean angle, times the number of shared classes."""
+    columns = column_present.astype(np.float32)
+    for rows in row_blocks(len(total)):
+        shared = row_present[rows].astype(np.float32) @ columns.T
+        total[rows] *= shared / np.where(evidence[rows] > 0, evidence[rows], 1)
 
 
 def _absence_cost(present: np.ndarray, counts: FloatArray, weights: CountWeights) -> FloatArray:

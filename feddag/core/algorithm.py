@@ -147,14 +147,14 @@ class Server:
         answers = {client: answers[client] for client in sorted(answers)}
         self.on_answers(task, self.round, answers)
         replies = {client: a.reply for client, a in answers.items() if not a.failure}
-        needed = math.ceil(len(requests) * (self.quorum if quorum is None else quorum) - 1e-9)
-        if len(replies) < max(needed, min(1, len(requests))):
+        quorum = self.quorum if quorum is None else quorum
+        # Somebody must answer, unless the algorithm says it can do without everyone (quorum = 0).
+        needed = max(math.ceil(len(requests) * quorum - 1e-9), 1 if requests and quorum else 0)
+        if len(replies) < needed:
             failures = [
                 ClientFailed(c, task.name, self.round, a.failure) for c, a in answers.items() if a.failure
             ]
-            missed = QuorumMissed(
-                task.name, self.round, len(replies), max(needed, 1), len(requests), failures
-            )
+            missed = QuorumMissed(task.name, self.round, len(replies), needed, len(requests), failures)
             raise missed from next((a.error for a in answers.values() if a.error), None)
         return replies
 

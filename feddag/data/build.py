@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """From settings to a federation: load, deal the samples, add the skews on top, keep the planted truth."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from feddag.data.config import DataConfig, FeatureConfig, PartitionConfig
 from feddag.data.dataset import Dataset, Tags
 from feddag.data.features import corrupt_shares
 from feddag.data.federation import Federation, Share
+from feddag.data.names import is_allowed
 from feddag.data.partitions import PARTITIONS, Plan, Task
 from feddag.data.skews import (
     Styles,
@@ -38,16 +40,26 @@ def partition_dataset(
     num_clients: int | None,
     seed: Seed,
     cache: Path | None = None,
+    dealt: Mapping[str, np.ndarray] | None = None,
 ) -> Federation:
-    """Deal a loaded dataset to clients."""
+    """Deal a loaded dataset to clients; `dealt` gives each client's training rows instead of a base kind."""
     seed = seed / "partition"
-    partition = _settle_kind(dataset, partition)
-    ids, owners = _client_ids(dataset, partition, num_clients, seed)
+    owners = None
+    if dealt is None:
+        partition = _settle_kind(dataset, partition)
+        ids, owners = _client_ids(dataset, partition, num_clients, seed)
+    else:
+        ids = _check_dealt(dataset, partition, dealt)
     styles = None
     if partition.feature is not None:
         styles = choose_styles(dataset, partition.feature, len(ids), (seed / "feature").numpy())
-    plan = PARTITIONS[partition.kind].plan(dataset.num_classes, len(ids), partition, (seed / "plan").numpy())
-    rows = _deal(dataset, partition, plan, styles, owners, len(ids), seed)
+    plan = Plan()
+    if dealt is None:
+        make_plan = PARTITIONS[partition.kind].plan
+        plan = make_plan(dataset.num_classes, len(ids), partition, (seed / "plan").numpy())
+        rows = _deal(dataset, partition, plan, styles, owners, len(ids), seed)
+    else:
+        rows = [np.asarray(dealt[client], dtype=np.int64) for client in ids]
     if partition.quantity is not None:
         rows = keep_unequal_parts(rows, partition.quantity, (seed / "quantity").numpy())
     tests = _test_rows(dataset, partition, rows, styles, owners, seed)
@@ -80,11 +92,11 @@ def partition_dataset(
         groups=groups,
         group_names=group_names,
         newcomers=choose_newcomers(ids, partition.newcomers, (seed / "newcomers").numpy()),
-        notes={**dataset.notes, **plan.notes, "partition": describe(partition)},
+        notes={**dataset.notes, **plan.notes, "partition": describe(partition, given=dealt is not None)},
     )
 
 
-def describe(partition: PartitionConfig) -> str:
+def describe(partition: PartitionConfig, given: bool = False) -> str:
     """The partition in words, for reports: its kind and the settings that matter."""
     settings = {
         name: value if not isinstance(value, BaseModel) else value.model_dump()
@@ -95,7 +107,8 @@ def describe(partition: PartitionConfig) -> str:
         settings = {"alpha": partition.alpha, **settings}
     if partition.kind == "lda":
         settings = {"form": partition.form, **settings}
-    return ", ".join([partition.kind, *(f"{name} {value}" for name, value in settings.items())])
+    kind = "rows given by the user" if given else partition.kind
+    return ", ".join([kind, *(f"{name} {value}" for name, value in settings.items())])
 
 
 def _settle_kind(dataset: Dataset, partition: PartitionConfig) -> PartitionConfig:
@@ -114,6 +127,21 @@ def _settle_kind(dataset: Dataset, partition: PartitionConfig) -> PartitionConfi
         if feature is not None and feature.kind == "domain":
             raise InvalidInput("partition.feature.kind 'domain': natural clients keep their own samples")
     return partition
+
+
+def _check_dealt(dataset: Dataset, partition: PartitionConfig, dealt: Mapping[str, np.ndarray]) -> list[str]:
+    if partition.kind != "auto":
+        raise InvalidInput(f"partition.kind '{partition.kind}': rows are given already; leave kind on 'auto'")
+    if partition.feature is not None and partition.feature.kind != "corruption":
+        raise InvalidInput("partition.feature.kind: where rows are given, only 'corruption' can be added")
+    for client, rows in dealt.items():
+        if not is_allowed(client):
+            raise InvalidInput(f"client '{client}': letters, digits, dot, dash and underscore only")
+        if len(rows) == 0 or np.min(rows) < 0 or np.max(rows) >= len(dataset.train):
+            raise InvalidInput(
+                f"client '{client}': rows from 0 to {len(dataset.train) - 1} expected, at least 1"
+            )
+    return sorted(dealt)
 
 
 def _client_ids(

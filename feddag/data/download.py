@@ -8,6 +8,7 @@ import os
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.client import HTTPException, IncompleteRead
@@ -171,7 +172,7 @@ def unpack(archive: Path, folder: Path, limit: int) -> None:
                 _unpack_tar(archive, staging, limit)
             for top in sorted(staging.iterdir()):
                 _move(top, folder / top.name)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, ValueError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
         raise InvalidInput(f"{archive.name}: damaged archive ({error})") from error
 
 

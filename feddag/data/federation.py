@@ -111,8 +111,12 @@ class Federation:
         shares = [self.clients[c] for c in self.ids]
         for split in ("train", "validation", "test"):
             parts = [getattr(s, split) for s in shares]
-            np.save(folder / f"rows_{split}.npy", np.concatenate([NO_INDICES, *parts]))
-            np.save(folder / f"ends_{split}.npy", np.cumsum([len(p) for p in parts], dtype=np.int64))
+            unique = {id(p): p for p in parts}  # clients with equal test views share one array
+            place = {key: i for i, key in enumerate(unique)}
+            ends = np.cumsum([len(p) for p in unique.values()], dtype=np.int64)
+            np.save(folder / f"rows_{split}.npy", np.concatenate([NO_INDICES, *unique.values()]))
+            np.save(folder / f"ends_{split}.npy", ends)
+            np.save(folder / f"which_{split}.npy", np.array([place[id(p)] for p in parts]))
         identity = np.arange(self.num_classes)
         np.save(
             folder / "relabel.npy", np.stack([identity if s.relabel is None else s.relabel for s in shares])
@@ -134,7 +138,8 @@ class Federation:
         splits = {}
         for split in ("train", "validation", "test"):
             ends = np.load(folder / f"ends_{split}.npy")
-            splits[split] = np.split(np.load(folder / f"rows_{split}.npy"), ends[:-1])
+            unique = np.split(np.load(folder / f"rows_{split}.npy"), ends[:-1])
+            splits[split] = [unique[i] for i in np.load(folder / f"which_{split}.npy")]
         relabel = np.load(folder / "relabel.npy")
         identity = np.arange(description["num_classes"])
         clients = {

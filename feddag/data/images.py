@@ -51,7 +51,7 @@ def _decoded(source: Path | bytes, name: str, size: int | None = None, mode: str
                 stored.draft(
                     mode, (2 * size, 2 * size)
                 )  # large JPEGs are decoded at a fraction of their size
-            image = stored.convert(mode)
+            image = stored if stored.mode == mode else stored.convert(mode)
             if size is not None and image.size != (size, size):
                 image = image.resize((size, size), Image.Resampling.BICUBIC)
             return np.asarray(image)

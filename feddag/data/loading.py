@@ -44,12 +44,11 @@ class Content:
 
 
 @dataclass(frozen=True)
-class Layout:
-    """One way a dataset lies on disk: a folder with these files, and how they are read."""
+class Present:
+    """One way a dataset lies on disk: a folder with these files."""
 
     folder: str
     files: tuple[str, ...]  # relative to the folder; "*" is a pattern
-    read: Callable[[Path], Content]
 
     def missing(self, root: Path) -> str | None:
         """The first file that is not there."""
@@ -58,6 +57,13 @@ class Layout:
             if not (any(folder.glob(name)) if "*" in name else (folder / name).is_file()):
                 return f"{self.folder}/{name}" if self.folder != "." else name
         return None
+
+
+@dataclass(frozen=True)
+class Layout(Present):
+    """A layout with its reader."""
+
+    read: Callable[[Path], Content]
 
     def paths(self, root: Path) -> list[Path]:
         """All files this layout consists of."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One's own data: what lies in a folder or a table, client by client, and everything that is wrong with it."""
+"""One's own data: what a folder or a table holds, client by client, and everything that is wrong."""
 
 import csv
 import zipfile
@@ -44,7 +44,7 @@ class HasClients(Protocol):
 
 
 def read_own(path: Path, label: str, client: str) -> Reading:
-    """Read a folder with one entry per client, or one table with a client column; never raises for bad data."""
+    """Read a folder with an entry per client, or one table with a client column; never raises."""
     if path.is_dir():
         return _checked(_read_folder(path, label))
     if path.is_file() and path.suffix in TABLES:
@@ -116,6 +116,8 @@ def _read_class_folders(folder: Path, label: str) -> ClientArrays:
 
 def _read_npz(path: Path, label: str) -> ClientArrays:
     """Arrays `x` and `y`, and if there are any `x_test` and `y_test`."""
+    if not zipfile.is_zipfile(path):
+        raise InvalidInput(f"{path.name}: not an .npz file that can be read")
     try:
         with np.load(path, allow_pickle=False) as arrays:
             found = {name: arrays[name] for name in arrays.files}
@@ -281,3 +283,19 @@ def _wrong_labels(name: str, y_name: str, y: np.ndarray) -> list[str]:
 def plain_labels(y: np.ndarray) -> np.ndarray:
     """Labels as texts or whole numbers."""
     return y.astype(str) if y.dtype.kind in "US" else y.astype(np.int64)
+
+
+def client_facts(reading: Reading) -> list[tuple[str, ...]]:
+    """What was found per client, as texts: name, samples, test, shape, type, classes, missing values."""
+    facts: list[tuple[str, ...]] = []
+    for c in reading.clients:
+        missing = int(np.count_nonzero(~np.isfinite(c.x))) if c.x.dtype.kind == "f" else 0
+        labels = c.y[np.isfinite(c.y)] if c.y.dtype.kind == "f" else c.y
+        classes = np.unique(plain_labels(labels)) if labels.dtype.kind in "USfiub" else np.array([])
+        names = ", ".join(str(value) for value in classes[:8]) + (", …" if len(classes) > 8 else "")
+        tests = "" if c.test_y is None else str(len(c.test_y))
+        shape = "×".join(str(size) for size in c.x.shape[1:])
+        facts.append(
+            (c.name, str(len(c.x)), tests, shape, str(c.x.dtype), f"{len(classes)}: {names}", str(missing))
+        )
+    return facts

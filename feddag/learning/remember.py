@@ -6,6 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from feddag.core.algorithm import Server, broadcast
+from feddag.core.errors import QuorumMissed
 from feddag.core.message import message, public
 from feddag.core.task import Client, client_task
 
@@ -34,5 +35,13 @@ def hand_out(
 ) -> tuple[str, ...]:
     """Send arrays to those of the clients who do not hold them yet; returns everyone who holds them now."""
     missing = [client for client in clients if client not in holders]
-    replies = server.ask(remember, broadcast(Remember(arrays=arrays), missing)) if missing else {}
+    if not missing:
+        return holders
+    try:
+        replies = server.ask(remember, broadcast(Remember(arrays=arrays), missing))
+    except QuorumMissed:
+        # Stragglers are asked again when they next take part; the first time too few are too few.
+        if not holders:
+            raise
+        return holders
     return tuple(sorted({*holders, *replies}))

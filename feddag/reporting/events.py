@@ -91,7 +91,7 @@ def metrics_csv(path: Path) -> str:
     down = up = 0
     seconds = 0.0
     for event in read_events(path):
-        if event["event"] == "exchange":
+        if event["event"] == "exchange" and event["task"] != "evaluate":  # scoring is not traffic
             down, up = down + event["bytes_down"], up + event["bytes_up"]
         elif event["event"] in ("start", "round"):
             seconds += event["seconds"]

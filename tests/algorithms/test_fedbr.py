@@ -7,10 +7,10 @@ import torch
 
 from feddag.algorithms.fedbr import Balance, MakePseudo, Train, balanced_loss, contrast, make_pseudo, train
 from feddag.core.deployment import LocalTraining
-from feddag.core.params import Params
 from feddag.engines.inline import InlineEngine
 from feddag.learning.modules import NOTHING_KNOWN, Batch, LoadedNetwork
 from feddag.learning.sgd import sgd
+from tests.algorithms.helpers import fresh
 from tests.contracts.toys import play, toy
 from tests.support.toys import blob_site, toy_client
 
@@ -31,7 +31,7 @@ def test_the_contrast_equals_its_formula() -> None:
 def setting():
     site = blob_site()
     client = toy_client(site)
-    params = Params.from_module(site.network.fresh("projected"))
+    params = fresh(kind="projected", site=site)
     return site, client, params
 
 

@@ -4,11 +4,11 @@ import pytest
 
 from feddag.algorithms.fedrc import FedRC, Offer, State, Train, expect, marginals, shares, train
 from feddag.core.deployment import LocalTraining
-from feddag.core.params import Params
 from feddag.core.task import Client
 from feddag.engines.inline import InlineEngine
 from feddag.engines.perform import Site
 from feddag.learning.evaluation import logits, sample_losses, score, serve
+from tests.algorithms.helpers import fresh
 from tests.contracts.toys import arrays_of, play, toy
 from tests.support.toys import blob_site, toy_client
 
@@ -26,7 +26,7 @@ def client(site: Site) -> Client:
 
 
 def offer(site: Site, number: int = 2, classes: int = 3) -> Offer:
-    models = tuple(Params.from_module(site.network.fresh("single")) for _ in range(number))
+    models = tuple(fresh(k, site=site) for k in range(number))
     marginals_KC = np.arange(1.0, number * classes + 1).reshape(number, classes)
     marginals_KC /= marginals_KC.sum(1, keepdims=True)
     return Offer(models=models, marginals=marginals_KC.astype(np.float32), clusters=tuple(range(number)))
@@ -115,8 +115,7 @@ class Noted:
 def reported(*mass: list[list[float]]) -> State:
     k = len(mass[0])
     reports = {f"c{i}": np.array(m) for i, m in enumerate(mass)}
-    one = blob_site().network.fresh("single")
-    models = tuple(Params.from_module(one) * float(i) for i in range(k))
+    models = tuple(fresh(i) for i in range(k))
     return State(models=models, marginals=marginals(reports), clusters=tuple(range(k)), label_mass=reports)
 
 

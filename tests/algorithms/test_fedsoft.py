@@ -13,6 +13,7 @@ from feddag.core.seeds import Seed
 from feddag.learning.averaging import mean
 from feddag.learning.evaluation import sample_losses
 from feddag.learning.sgd import sgd
+from tests.algorithms.helpers import fresh
 from tests.contracts.toys import Trace, play, toy
 from tests.support.toys import blob_site, toy_client
 
@@ -55,7 +56,7 @@ def test_clients_of_equal_importance_share_one_request() -> None:
 def test_samples_are_counted_by_their_least_loss() -> None:
     site = blob_site()
     client = toy_client(site)
-    centres = tuple(Params.from_module(site.network.fresh("single")) for _ in range(3))
+    centres = tuple(fresh(s, site=site) for s in range(3))
     losses = [sample_losses(client, centre).tolist() for centre in centres]
     expected = [0, 0, 0]
     for j in range(len(client.train)):
@@ -67,7 +68,7 @@ def test_samples_are_counted_by_their_least_loss() -> None:
 def test_the_personal_model_goes_on_where_it_stopped() -> None:
     site = blob_site()
     client = toy_client(site)
-    centre = Params.from_module(site.network.fresh("single"))
+    centre = fresh(site=site)
     request = Train(centre=centre, pull=0.1, local=LOCAL)
     train(request, client)
     first = client.memory["personal"]

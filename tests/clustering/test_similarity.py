@@ -8,7 +8,7 @@ from scipy.linalg import subspace_angles
 from feddag.clustering import angles as angles_module
 from feddag.clustering import arrays as arrays_module
 from feddag.clustering import similarity as similarity_module
-from feddag.clustering.angles import class_angle_blocks
+from feddag.clustering.angles import class_angle_blocks, largest_singular_value
 from feddag.clustering.similarity import (
     count_weights,
     data_angles,
@@ -89,14 +89,26 @@ def test_subspace_angles_do_not_depend_on_the_basis_but_pair_angles_do():
     assert data_angles([straight, turned], counts, kind="subspace")[0, 1] == pytest.approx(0, abs=0.05)
 
 
-def test_subspace_angles_equal_scipys_smallest_angle():
-    items, _ = toy_items(np.random.default_rng(3), 6, width=8)
+@pytest.mark.parametrize("most", [3, 5])
+def test_subspace_angles_equal_scipys_smallest_angle(most):
+    items, _ = toy_items(np.random.default_rng(3), 6, width=8, most=most)
     for block in class_angle_blocks(items, num_classes=CLASSES, kind="subspace"):
         for a, i in enumerate(block.rows_I):
             for b, j in enumerate(block.columns_J):
                 ours, theirs = (items[k].vectors_PD[items[k].classes_P == block.label] for k in (i, j))
                 expected = np.degrees(subspace_angles(ours.T.astype(float), theirs.T.astype(float)).min())
                 assert block.degrees_IJ[a, b] == pytest.approx(expected, abs=0.05)
+
+
+def test_the_closed_form_of_three_by_three_singular_values_equals_lapack():
+    generator = np.random.default_rng(9)
+    planes = generator.normal(size=(3, 3, 500))
+    planes[:, :, 0] = 0
+    planes[:, :, 1] = np.eye(3)
+    planes[1:, :, 2] = 0
+    planes[:, :, 3] = np.linalg.qr(planes[:, :, 3])[0]
+    expected = np.linalg.svd(np.moveaxis(planes, 2, 0), compute_uv=False)[:, 0]
+    np.testing.assert_allclose(largest_singular_value(planes), expected, atol=1e-7)
 
 
 def test_rows_of_new_items_equal_the_rows_they_would_have_had_from_the_start():

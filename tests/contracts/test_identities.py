@@ -29,6 +29,7 @@ class Is:
 # A method whose identity needs more than two settings names the test in tests/algorithms that checks it.
 IDENTITIES: dict[str, list[Is] | str] = {
     "fedavg": "../contracts/test_identities.py::test_fedavg_is_plain_training_for_a_single_client",
+    "feddag": "test_feddag.py::test_one_encoder_and_one_cluster_is_fedavg_from_the_warm_start",
     "fedprox": [Is({"mu": 0.0})],
     "perfedavg": "test_perfedavg.py::test_without_inner_steps_it_is_sgd_on_every_second_batch",
     "fedmix": [Is({"mix": 0.0})],
@@ -36,6 +37,15 @@ IDENTITIES: dict[str, list[Is] | str] = {
     "fedsoft": "test_fedsoft.py::test_one_cluster_without_pull_is_local_training_and_its_mean",
     "ifca": [Is({"num_clusters": 1}), Is({"num_clusters": 1, "share_encoder": True})],
     "fedrc": [Is({"num_clusters": 1}), Is({"num_clusters": 1, "drop_below": 0.9})],
+    "pacfl": [Is({"threshold": 180.0})],
+    "cfl": [Is({"eps1": 1e9, "eps2": 1e9, "min_rounds": 0})],
+    "cfl_gp": [Is({"num_clusters": 1})],
+    "fedgwc": [Is({"epsilon": 0.0})],
+    "fblg": "test_fblg.py::test_with_all_candidates_and_full_participation_it_is_fedavg",
+    "fedper": "test_fedper.py::test_one_client_trains_as_under_fedavg",
+    "fedrep": "test_fedrep.py::test_a_round_fits_the_head_first_and_then_the_encoder_under_the_fitted_head",
+    "local": "test_local.py::test_one_client_alone_is_fedavg_with_that_client",
+    "fedavg_ft": [Is({})],
     "ditto": [Is({"pull": 0.0}), Is({"pull": 1.0})],  # the global model; see also tests of Ditto
 }
 

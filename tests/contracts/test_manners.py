@@ -1,20 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Nothing handed in is changed, nothing held out is seen, and misfortune is survived."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from feddag.algorithms import ALGORITHMS
 from feddag.core import codec
-from feddag.core.algorithm import Answer
 from feddag.core.errors import QuorumMissed
 from feddag.data.federation import NO_INDICES, Pool
 from feddag.engines.inline import InlineEngine
 from feddag.engines.perform import Site
 from feddag.run import Prepared
-from tests.contracts.toys import Around, arrays_of, every_algorithm, experiment, play, reference, toy
+from tests.contracts.toys import (
+    Around,
+    PowerCut,
+    arrays_of,
+    every_algorithm,
+    experiment,
+    play,
+    reference,
+    toy,
+)
 
 clustered = pytest.mark.parametrize(
     "name", sorted(n for n, cls in ALGORITHMS.items() if "num_clusters" in cls.__dataclass_fields__)
@@ -76,20 +84,6 @@ def test_more_clusters_than_clients_are_survived(name: str) -> None:
     options = {**experiment(name).algorithm.model_extra, "num_clusters": 9}
     trace = play(toy(name, options), rounds=3)
     assert len(trace.scores) == 8
-
-
-@dataclass
-class PowerCut(Around):
-    """One client answers nothing in the given rounds."""
-
-    victim: str
-    rounds: tuple[int, ...]
-
-    def ask(self, task, requests, exchange):
-        served = dict(requests)
-        cut = exchange.round in self.rounds and not task.sees_test and served.pop(self.victim, None)
-        answers = dict(super().ask(task, served, exchange))
-        return answers | ({self.victim: Answer(failure="power cut")} if cut else {})
 
 
 @every_algorithm

@@ -24,10 +24,16 @@ from feddag.learning.evaluation import Evaluate, evaluate
 from feddag.run import Prepared, prepare
 
 SETTINGS: dict[str, dict[str, Any]] = {
+    "feddag": {"num_clusters": 2, "vectors": 1},
     "perfedavg": {"beta": 0.05},
     "fedmix": {"group_size": 5, "pool_size": 20},
     "fedbr": {"pseudo_size": 8},
+    "ifca": {"initial_draws": 3},
     "fedrc": {"num_clusters": 2},
+    "pacfl": {"num_clusters": 2, "vectors": 1},
+    "cfl": {"eps1": 1e9, "eps2": 0.0, "min_rounds": 0, "min_seen": 0.5},  # splits as soon as it may
+    "cfl_gp": {"num_clusters": 2},
+    "fedgwc": {"epsilon": 1.0, "gamma": 4.0},  # settled as soon as it has been patient
 }
 TRAINING = {"local_epochs": 2, "batch_size": 16, "lr": 0.1}
 COHORT = 3
@@ -179,6 +185,20 @@ class Around:
 
     def close(self) -> None:
         self.inner.close()
+
+
+@dataclass
+class PowerCut(Around):
+    """One client answers nothing in the given rounds."""
+
+    victim: str
+    rounds: tuple[int, ...]
+
+    def ask(self, task, requests, exchange):
+        served = dict(requests)
+        cut = exchange.round in self.rounds and not task.sees_test and served.pop(self.victim, None)
+        answers = dict(super().ask(task, served, exchange))
+        return answers | ({self.victim: Answer(failure="power cut")} if cut else {})
 
 
 def arrays_of(memory: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from feddag.data.corruptions import blur, digital, noise, weather
 
 # Images (n, height, width, 3) in [0, 1], constants of the severity, one generator per image → same shape.
 Corrupt = Callable[[np.ndarray, Any, Sequence[np.random.Generator]], np.ndarray]
-BATCH = 250
+BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -85,9 +85,25 @@ def corrupt(x_NCHW: np.ndarray, name: str, severity: int, keys: Sequence[int], s
     out = np.empty_like(x_NCHW)
     for start in range(0, len(x_NCHW), BATCH):
         batch = slice(start, start + BATCH)
-        generators = [(seed / name / severity / int(key)).numpy() for key in keys[batch]]
+        generators = _Generators(seed / name / severity, keys[batch])
         out[batch] = _corrupt_batch(x_NCHW[batch], CORRUPTIONS[name], severity, generators)
     return out
+
+
+class _Generators(Sequence[np.random.Generator]):
+    """One generator per key, made when it is asked for: half of the corruptions draw nothing."""
+
+    def __init__(self, seed: Seed, keys: Sequence[int]) -> None:
+        self._seed, self._keys = seed, keys
+        self._made: dict[int, np.random.Generator] = {}
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __getitem__(self, i: Any) -> Any:
+        if i not in self._made:
+            self._made[i] = (self._seed / int(self._keys[i])).numpy()
+        return self._made[i]
 
 
 def _corrupt_batch(

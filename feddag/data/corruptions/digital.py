@@ -35,11 +35,11 @@ def saturate(x: np.ndarray, constants: tuple[float, float], generators: Generato
 
 def to_hsv(x: np.ndarray) -> np.ndarray:
     """Red, green, blue → hue, saturation, value, all in [0, 1]."""
-    value = x.max(axis=-1)
-    spread = value - x.min(axis=-1)
+    red, green, blue = (np.ascontiguousarray(x[..., channel]) for channel in range(3))
+    value = np.maximum(np.maximum(red, green), blue)
+    spread = value - np.minimum(np.minimum(red, green), blue)
     with np.errstate(invalid="ignore", divide="ignore"):
         saturation = np.where(spread == 0, 0.0, spread / value)
-        red, green, blue = x[..., 0], x[..., 1], x[..., 2]
         hue = np.where(red == value, (green - blue) / spread, 0.0)
         hue = np.where(green == value, 2.0 + (blue - red) / spread, hue)
         hue = np.where(blue == value, 4.0 + (red - green) / spread, hue)
@@ -55,9 +55,14 @@ def to_rgb(hsv: np.ndarray) -> np.ndarray:
     p = value * (1 - saturation)
     q = value * (1 - f * saturation)
     t = value * (1 - (1 - f) * saturation)
-    sector = sector.astype(int) % 6
-    choices = [(value, t, p), (q, value, p), (p, value, t), (p, q, value), (t, p, value), (value, p, q)]
-    return np.stack([np.choose(sector, [c[k] for c in choices]) for k in range(3)], axis=-1)
+    sector = sector.astype(np.int8) % 6
+    out = np.empty_like(hsv)
+    colours = [(value, t, p), (q, value, p), (p, value, t), (p, q, value), (t, p, value), (value, p, q)]
+    for number, colour in enumerate(colours):
+        here = sector == number
+        for channel, values in enumerate(colour):
+            out[..., channel][here] = values[here]
+    return out
 
 
 def pixelate(x: np.ndarray, factor: float, generators: Generators) -> np.ndarray:

@@ -12,6 +12,7 @@ from feddag.data.datasets import cifar10
 from feddag.data.download import Download, fetch
 from feddag.data.federation import Source
 from feddag.data.hashing import sha256_of_listing
+from feddag.data.loading import Present
 
 DOWNLOAD = Download(
     url="https://zenodo.org/records/2535967/files/CIFAR-10-C.tar",
@@ -20,6 +21,9 @@ DOWNLOAD = Download(
     sha256="c72763e101c723b7c507b96205f7e938912a5d587376173b825850cf3cb876a7",
     unpack=True,
 )
+
+
+LAYOUTS = (Present("CIFAR-10-C", ("labels.npy", "*.npy")),)
 
 
 def load(config: DataConfig) -> Dataset:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One's own data as a dataset with natural clients: a folder, a table, Python objects, a Hugging Face Dataset."""
+"""One's own data with natural clients: a folder, a table, Python objects, a Hugging Face Dataset."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -12,8 +12,12 @@ from feddag.data.datasets import tiny_imagenet
 from feddag.data.federation import Source
 from feddag.data.hashing import sha256_of_listing
 from feddag.data.images import resized
+from feddag.data.loading import Present
 
 PUBLISHED = 15  # the published set leaves four corruptions out
+
+
+LAYOUTS = (Present("Tiny-ImageNet-C", ("*/*/*/*.JPEG",)),)
 
 
 def load(config: DataConfig) -> Dataset:

@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reference rows: no federation, and FedAvg fine-tuned before use."""
+"""Local training: what it is, what it costs, and newcomers."""
 
 import torch
 
 from feddag.algorithms.fedavg import FedAvg
-from feddag.algorithms.fedavg_ft import FedAvgFineTuned
 from feddag.algorithms.local import Local
-from feddag.learning.evaluation import serve
-from feddag.learning.sgd import sgd
 from tests.algorithms.toys import LOCAL, Toy, two_groups, with_newcomers
 
 
-def test_local_training_of_one_client_is_fedavg_with_that_client_alone() -> None:
+def test_one_client_alone_is_fedavg_with_that_client() -> None:
     alone, averaged = Toy(two_groups(1)), Toy(two_groups(1))
     alone.play(Local(local=LOCAL), 3)
     state = averaged.play(FedAvg(local=LOCAL), 3)
@@ -39,14 +36,3 @@ def test_local_clients_differ_and_each_uses_its_own_model() -> None:
     assert toy.engine.memory["c0"]["model"] != toy.engine.memory["c1"]["model"]
     state = algorithm.onboard(state, ("c3",), toy.server(4, "newcomers"))
     assert [toy.accuracy(algorithm, state, c) for c in ("c0", "c1", "c3")] == [1.0, 1.0, 1.0]
-
-
-def test_fine_tuned_fedavg_trains_as_fedavg_does_and_adapts_when_deployed() -> None:
-    plain, tuned = Toy(two_groups(4)), Toy(two_groups(4))
-    algorithm = FedAvgFineTuned(local=LOCAL)
-    expected, state = plain.play(FedAvg(local=LOCAL), 3), tuned.play(algorithm, 3)
-    assert state.params == expected.params
-    client = tuned.client("c1")
-    assert serve(client, algorithm.deploy(state, "c1")).models[0] == sgd(client, state.params, LOCAL)
-    assert tuned.accuracy(algorithm, state, "c1") == 1.0
-    assert plain.traffic == tuned.traffic

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Server cost: seconds and peak memory of every step from signatures to clusters and graph.
+
+    python benchmarks/server_cost.py --clients 100 1000 --width 784 3072
+
+Synthetic signatures: every client has 10 classes and 3 vectors each, in five groups. Each size runs in its
+own process. Signatures lie in a memory-mapped file, as a server would keep them, so that they can be paged
+out: "anonymous" is memory that cannot, "peak" includes mapped pages that the system chose to keep.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+
+CLASSES, VECTORS, GROUPS = 10, 3, 5
+
+
+def memory() -> tuple[float, float]:
+    """Anonymous and whole resident memory of this process now, in GB."""
+    fields = dict(
+        line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":" in line
+    )
+    return tuple(int(fields[name].split()[0]) / 1e6 for name in ("RssAnon", "VmRSS"))  # type: ignore[return-value]
+
+
+class Watch:
+    """Peak memory and seconds of one step, sampled every 20 ms."""
+
+    def __enter__(self) -> "Watch":
+        self.peak, self.done = [0.0, 0.0], threading.Event()
+        self.thread = threading.Thread(target=self._sample)
+        self.thread.start()
+        self.begin = time.perf_counter()
+        return self
+
+    def _sample(self) -> None:
+        while True:
+            self.peak = [max(a, b) for a, b in zip(self.peak, memory(), strict=True)]
+            if self.done.wait(0.02):
+                return
+
+    def __exit__(self, *error: object) -> None:
+        self.seconds = time.perf_counter() - self.begin
+        self.done.set()
+        self.thread.join()
+
+
+def signatures(n: int, width: int, folder: Path) -> tuple[list, np.ndarray, np.ndarray]:
+    """Unit vectors near a base of the group and class, in one mapped file; counts and update sketches."""
+    from feddag.clustering.subspaces import Subspaces
+
+    generator = np.random.default_rng(0)
+    rows = CLASSES * VECTORS
+    base = generator.normal(size=(GROUPS, CLASSES, width, VECTORS)).astype(np.float32)
+    vectors = np.lib.format.open_memmap(folder / "vectors.npy", "w+", np.float32, (n, rows, width))
+    for i in range(n):
+        noisy = base[i % GROUPS] + 0.5 * generator.standard_normal(base.shape[1:], dtype=np.float32)
+        vectors[i] = np.linalg.qr(noisy)[0].transpose(0, 2, 1).reshape(rows, width)
+    vectors.flush()
+    del vectors
+    mapped = np.load(folder / "vectors.npy", mmap_mode="r")
+    labels = np.repeat(np.arange(CLASSES), VECTORS)
+    items = [Subspaces(mapped[i], labels) for i in range(n)]
+    counts = generator.integers(5, 500, size=(n, CLASSES))
+    sketches = generator.normal(size=(GROUPS, 1234))[np.arange(n) % GROUPS] + generator.normal(size=(n, 1234))
+    return items, counts, sketches.astype(np.float32)
+
+
+def literal_angles(items: list, counts: np.ndarray) -> np.ndarray:
+    """Eq. 4 as it is written: a loop over pairs and classes (unweighted)."""
+    n = len(items)
+    out = np.zeros((n, n))
+    for i in range(n):
+        for j in range(i + 1, n):
+            for c in range(CLASSES):
+                ours = items[i].vectors_PD[items[i].classes_P == c]
+                theirs = items[j].vectors_PD[items[j].classes_P == c]
+                out[i, j] += np.degrees(np.arccos(min(1.0, float(np.abs(ours @ theirs.T).max())))) / CLASSES
+    return out
+
+
+def measure(n: int, width: int, kind: str) -> dict:
+    """All steps at one size, in this process."""
+    from feddag.clustering.agglomerative import agreement, link, score_cuts
+    from feddag.clustering.choice import choose
+    from feddag.clustering.complementarity import cluster_alignment, complementarity_graph
+    from feddag.clustering.fusion import entropy_weights, fuse
+    from feddag.clustering.similarity import data_angles, gradient_angles, min_max, normalised
+
+    report: dict = {"clients": n, "width": width, "kind": kind, "steps": {}}
+
+    def step(name: str, function, *arguments, **options):
+        with Watch() as watch:
+            value = function(*arguments, **options)
+        report["steps"][name] = [round(watch.seconds, 3), *(round(p, 2) for p in watch.peak)]
+        return value
+
+    weighting = "reliability" if kind == "subspace" else "frequency"
+    with tempfile.TemporaryDirectory() as folder:
+        items, counts, sketches = signatures(n, width, Path(folder))
+        if n <= 100:
+            step("literal loop over pairs and classes", literal_angles, items, counts)
+        data = step("data angles", data_angles, items, counts, kind=kind, weighting=weighting)
+        gradient = step("gradient angles", gradient_angles, sketches)
+        data, gradient = normalised(data, min_max(data)), normalised(gradient, min_max(gradient))
+        weights = step("entropy weights", entropy_weights, data, gradient)
+        fused = step("fused matrix", fuse, data, gradient, weights)
+        linked = step("linkage", link, fused)
+        step("20 cuts scored", score_cuts, fused, linked)
+        choice = step("whole choice (structure)", choose, fused)
+        alignment = step("alignment", cluster_alignment, items, choice.labels_N, CLASSES, kind=kind)
+        step("graph", complementarity_graph, counts, choice.labels_N, alignment, distances_NN=fused)
+    report["agreement"] = agreement(choice.labels_N, np.arange(n) % GROUPS)
+    return report
+
+
+def main() -> None:
+    """One process per size; print a table."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--clients", type=int, nargs="+", default=[100, 1000])
+    parser.add_argument("--width", type=int, nargs="+", default=[784])
+    parser.add_argument("--kind", choices=("pairs", "subspace"), default="subspace")
+    parser.add_argument("--one", action="store_true", help="measure in this process and print JSON")
+    arguments = parser.parse_args()
+    if arguments.one:
+        print(json.dumps(measure(arguments.clients[0], arguments.width[0], arguments.kind)))
+        return
+    for width in arguments.width:
+        for n in arguments.clients:
+            command = [sys.executable, __file__, "--one", "--kind", arguments.kind]
+            command += ["--clients", str(n), "--width", str(width)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode:
+                print(f"N={n} d={width}: failed: {done.stderr.strip().splitlines()[-1]}")
+                continue
+            report = json.loads(done.stdout)
+            print(
+                f"\nN={n} d={width} {arguments.kind}, agreement with the planted groups {report['agreement']:.2f}"
+            )
+            print(f"{'step':<38}{'seconds':>9}{'anonymous GB':>14}{'peak GB':>9}")
+            for name, (seconds, anonymous, peak) in report["steps"].items():
+                print(f"{name:<38}{seconds:9.2f}{anonymous:14.2f}{peak:9.2f}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

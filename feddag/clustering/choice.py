@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which cut of a hierarchical clustering is right, and whether there is anything to cut at all."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from feddag.clustering.agglomerative import (
+    GRID,
+    Cuts,
+    Linkage,
+    LossWeights,
+    cut,
+    cut_into,
+    link,
+    merge_thresholds,
+    score_cuts,
+)
+from feddag.clustering.arrays import FloatArray, IntArray, canonical_labels, checked_distances, row_blocks
+from feddag.clustering.similarity import min_max, normalised
+
+RuleName = Literal["structure", "silhouette", "loss", "plateau", "count", "threshold"]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How a cut is chosen.
+
+    structure: best silhouette, small clusters absorbed, kept only if a structureless cloud of the same shape
+    does not reach it; then the same inside every loose part. silhouette: the best silhouette of the grid.
+    loss: among cuts within a quarter of the loss range, the fewest clusters. plateau: the partition that
+    survives the longest range of thresholds. count, threshold: given.
+    """
+
+    name: RuleName = "structure"
+    linkage: Linkage = "average"
+    thresholds: tuple[float, ...] = GRID
+    loss: LossWeights = field(default_factory=LossWeights)
+    count: int | None = None
+    threshold: float | None = None
+    min_size: int = 3
+    """structure: smaller clusters are absorbed by the nearest larger one (paper: degenerate clusters)."""
+    floor: float = 0.3
+    """structure: least silhouette; with less, parts are hardly apart (IID image sets reach 0.28)."""
+    tight: float = 0.2
+    """structure: a part whose mean distance is below this share of the range [0, 1] is not split again."""
+    margin: float = 0.05
+    """structure: how far a silhouette must exceed the best one of the structureless clouds."""
+    clouds: int = 20
+    seed: int = 0
+    """structure: of the clouds' generator; it decides nothing but borderline cases."""
+
+    def __post_init__(self) -> None:
+        """Refuse a rule without what it needs."""
+        if self.name not in ("structure", "silhouette", "loss", "plateau", "count", "threshold"):
+            raise ValueError(
+                f"rule must be structure, silhouette, loss, plateau, count or threshold, not {self.name!r}"
+            )
+        if self.name == "count" and (self.count is None or self.count < 1):
+            raise ValueError(f"rule 'count' needs a number of clusters of at least 1, got {self.count}")
+        if self.name == "threshold" and (self.threshold is None or self.threshold < 0):
+            raise ValueError(f"rule 'threshold' needs a threshold of at least 0, got {self.threshold}")
+        if not self.thresholds:
+            raise ValueError("at least one threshold is needed")
+
+
+@dataclass(frozen=True)
+class SplitTest:
+    """One question asked by rule `structure`: do these items fall into parts?"""
+
+    members: IntArray
+    silhouette: float
+    clouds: FloatArray
+    """Best silhouettes of structureless clouds of the same shape; empty where the answer was clear before."""
+    parts: int
+    split: bool
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The chosen partition and everything it was chosen from."""
+
+    labels_N: IntArray
+    threshold: float
+    linkage_matrix: FloatArray
+    cuts: Cuts
+    rule: Rule
+    tests: tuple[SplitTest, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """Number of clusters."""
+        return int(self.labels_N.max(initial=-1)) + 1
+
+
+def choose(distances: ArrayLike, rule: Rule | None = None) -> Choice:
+    """Cluster a distance matrix and choose the cut; 0, 1 and equal items are defined: at most one cluster."""
+    rule = rule or Rule()
+    distances_NN = checked_distances(distances)
+    linkage_matrix = link(distances_NN, rule.linkage)
+    cuts = score_cuts(distances_NN, linkage_matrix, rule.thresholds, rule.loss)
+    n = len(distances_NN)
+    tests: tuple[SplitTest, ...] = ()
+    labels_N: IntArray = np.zeros(n, dtype=np.int64)
+    if n < 2:
+        threshold = 0.0
+    elif rule.name == "count" and rule.count is not None:
+        labels_N, threshold = cut_into(linkage_matrix, rule.count)
+    elif rule.name == "threshold" and rule.threshold is not None:
+        labels_N, threshold = cut(linkage_matrix, rule.threshold), rule.threshold
+    elif distances_NN.max() == 0:
+        threshold = float(cuts.thresholds_T[-1])
+    elif rule.name == "structure":
+        labels_N, tests = split_while_real(distances_NN, rule, linkage_matrix)
+        threshold = separating_threshold(linkage_matrix, labels_N)
+    else:
+        index = {"silhouette": by_silhouette, "loss": by_loss, "plateau": by_plateau}[rule.name](cuts)
+        labels_N, threshold = cuts.partitions_TN[index], float(cuts.thresholds_T[index])
+    return Choice(labels_N, threshold, linkage_matrix, cuts, rule, tests)
+
+
+def by_silhouette(cuts: Cuts) -> int:
+    """The best mean silhouette; equal ones: the larger threshold. One cluster if none is defined."""
+    if np.isnan(cuts.silhouettes_T).all():
+        return len(cuts.counts_T) - 1
+    best = np.nanmax(cuts.silhouettes_T)
+    return int(np.flatnonzero(cuts.silhouettes_T >= best - 1e-12)[-1])
+
+
+def by_loss(cuts: Cuts) -> int:
+    """Least Z among losses up to L_min + (L_max - L_min) / 4; then longer plateau, then larger threshold."""
+    losses_T = np.minimum(cuts.losses_T, 1)
+    limit = losses_T.min() + 0.25 * (losses_T.max() - losses_T.min())
+    lengths_T = _plateau_lengths(cuts)
+    keys = [
+        (-cuts.counts_T[t], lengths_T[t], t) for t in range(len(losses_T)) if losses_T[t] <= limit + 1e-12
+    ]
+    return int(max(keys)[2])
+
+
+def by_plateau(cuts: Cuts) -> int:
+    """The longest run of thresholds with one partition of 2 to N - 1 clusters; without any, one cluster."""
+    lengths_T = _plateau_lengths(cuts)
+    proper_T = (cuts.counts_T > 1) & (cuts.counts_T < cuts.partitions_TN.shape[1])
+    if not proper_T.any():
+        return len(cuts.counts_T) - 1
+    return int(max((lengths_T[t], t) for t in np.flatnonzero(proper_T))[1])
+
+
+def split_while_real(
+    distances_NN: FloatArray, rule: Rule, linkage_matrix: FloatArray | None = None
+) -> tuple[IntArray, tuple[SplitTest, ...]]:
+    """Split by the best silhouette, if it is real, and ask again inside every part that is not tight."""
+    generator = np.random.default_rng(rule.seed)
+    labels_N = np.full(len(distances_NN), -1, dtype=np.int64)
+    tests: list[SplitTest] = []
+    waiting = [np.arange(len(distances_NN))]
+    following = 0
+    while waiting:
+        members = waiting.pop(0)
+        whole = len(members) == len(distances_NN)
+        inner = distances_NN if whole else distances_NN[np.ix_(members, members)]
+        if not whole and _mean_distance(inner) >= rule.tight:
+            # The question is the same as for the whole, so the scale is too: [0, 1] within the part.
+            inner = normalised(inner, min_max(inner, resolution=0.0))
+        test, parts = _test_split(inner, members, rule, generator, linkage_matrix if whole else None)
+        tests.append(test)
+        if not test.split:
+            labels_N[members] = following
+            following += 1
+        else:
+            waiting += [members[parts == part] for part in range(parts.max() + 1)]
+    return canonical_labels(labels_N), tuple(tests)
+
+
+def best_cut(
+    distances_NN: FloatArray, linkage_matrix: FloatArray, min_size: int, max_cuts: int = 64
+) -> tuple[float, IntArray]:
+    """The cut with the best silhouette after clusters below `min_size` joined the nearest larger one."""
+    best = -np.inf
+    chosen: IntArray = np.zeros(len(distances_NN), dtype=np.int64)
+    seen = set()
+    for threshold in merge_thresholds(linkage_matrix, max_cuts)[::-1]:
+        labels_N = absorb_small(distances_NN, cut(linkage_matrix, threshold), min_size)
+        key = labels_N.tobytes()
+        if labels_N.max() == 0 or key in seen:
+            continue
+        seen.add(key)
+        score = mean_silhouette(distances_NN, labels_N)
+        if score > best:
+            best, chosen = score, labels_N
+    return float(best), chosen
+
+
+def absorb_small(distances_NN: FloatArray, labels_N: IntArray, min_size: int) -> IntArray:
+    """Members of clusters below `min_size` join the larger cluster with the least mean distance."""
+    sizes_Z = np.bincount(labels_N)
+    large = np.flatnonzero(sizes_Z >= min_size)
+    small = np.flatnonzero(sizes_Z[labels_N] < min_size)
+    if not len(large):
+        return np.zeros_like(labels_N)
+    labels_N = labels_N.copy()
+    if len(small):
+        members = (labels_N[:, None] == large[None, :]).astype(distances_NN.dtype)
+        labels_N[small] = large[(distances_NN[small] @ members / sizes_Z[large]).argmin(axis=1)]
+    return canonical_labels(labels_N)
+
+
+def mean_silhouette(distances_NN: FloatArray, labels_N: IntArray) -> float:
+    """Mean of (b - a) / max(a, b) over items; 0 for singletons."""
+    sizes_Z = np.bincount(labels_N)
+    members_NZ = (labels_N[:, None] == np.arange(len(sizes_Z))[None, :]).astype(distances_NN.dtype)
+    total = 0.0
+    for rows in row_blocks(len(distances_NN), 2048):
+        sums = distances_NN[rows] @ members_NZ
+        index, own = np.arange(len(sums)), labels_N[rows]
+        inner = sums[index, own] / np.maximum(sizes_Z[own] - 1, 1)
+        means = sums / sizes_Z
+        means[index, own] = np.inf
+        outer = means.min(axis=1)
+        largest = np.maximum(inner, outer)
+        defined = (sizes_Z[own] > 1) & (largest > 0) & np.isfinite(outer)
+        total += float(np.where(defined, (outer - inner) / np.where(defined, largest, 1), 0).sum())
+    return total / max(len(labels_N), 1)
+
+
+def structureless_cloud(distances_NN: FloatArray, generator: np.random.Generator) -> FloatArray:
+    """Distances of normally distributed points whose principal axes are as long as those of the items."""
+    axes_K = _principal_axes(distances_NN)
+    points_NK = generator.normal(size=(len(distances_NN), len(axes_K))) * axes_K
+    squares_N = (points_NK**2).sum(axis=1)
+    squared_NN = squares_N[:, None] + squares_N[None, :] - 2 * points_NK @ points_NK.T
+    cloud_NN = np.sqrt(np.maximum(squared_NN, 0))
+    np.fill_diagonal(cloud_NN, 0)
+    return cloud_NN
+
+
+def separating_threshold(linkage_matrix: FloatArray, labels_N: IntArray) -> float:
+    """The largest threshold that merges no two of the given clusters' cores: what newcomers are held to."""
+    n = len(labels_N)
+    if labels_N.max(initial=0) == 0:
+        return float(linkage_matrix[-1, 2]) if len(linkage_matrix) else 0.0
+    counts = np.bincount(labels_N)
+    histograms = {i: np.eye(len(counts), dtype=np.int64)[labels_N[i]] for i in range(n)}
+    for step, (a, b, height, _) in enumerate(linkage_matrix):
+        left, right = histograms.pop(int(a)), histograms.pop(int(b))
+        # Two cores meet: each side holds the majority of a different cluster.
+        if (
+            left.argmax() != right.argmax()
+            and left.max() * 2 > counts[left.argmax()]
+            and (right.max() * 2 > counts[right.argmax()])
+        ):
+            lower = linkage_matrix[step - 1, 2] if step else 0.0
+            return float((lower + height) / 2)
+        histograms[n + step] = left + right
+    return float(linkage_matrix[-1, 2])
+
+
+def _test_split(
+    distances_NN: FloatArray,
+    members: IntArray,
+    rule: Rule,
+    generator: np.random.Generator,
+    linkage_matrix: FloatArray | None,
+) -> tuple[SplitTest, IntArray]:
+    n = len(distances_NN)
+    whole = linkage_matrix is not None
+    one = np.zeros(n, dtype=np.int64)
+    mean_distance = _mean_distance(distances_NN)
+    if n < 2 * rule.min_size or mean_distance == 0 or (not whole and mean_distance < rule.tight):
+        return SplitTest(members, np.nan, np.zeros(0), 1, False), one
+    if linkage_matrix is None:
+        linkage_matrix = link(distances_NN, rule.linkage)
+    silhouette, parts = best_cut(distances_NN, linkage_matrix, rule.min_size)
+    if parts.max() == 0 or silhouette < rule.floor:
+        shown = silhouette if parts.max() else np.nan
+        return SplitTest(members, shown, np.zeros(0), int(parts.max()) + 1, False), one
+    clouds = []
+    sample = np.arange(n) if n <= CLOUD_ITEMS else np.sort(generator.choice(n, CLOUD_ITEMS, replace=False))
+    shape = distances_NN[np.ix_(sample, sample)].astype(np.float64)
+    for _ in range(rule.clouds):
+        cloud = structureless_cloud(shape, generator)
+        clouds.append(max(best_cut(cloud, link(cloud, rule.linkage), rule.min_size)[0], 0.0))
+    clouds_R = np.array(clouds)
+    real = silhouette > clouds_R.max(initial=0) + rule.margin
+    return SplitTest(members, silhouette, clouds_R, int(parts.max()) + 1, bool(real)), parts if real else one
+
+
+CLOUD_ITEMS = 200
+"""A cloud has at most this many items; larger matrices are sampled for its shape."""
+
+
+def _mean_distance(distances_NN: FloatArray) -> float:
+    n = len(distances_NN)
+    return float(distances_NN.sum(dtype=np.float64)) / max(n * (n - 1), 1)
+
+
+def _principal_axes(distances_NN: FloatArray) -> FloatArray:
+    """Standard deviations of the items along their principal axes (classical scaling)."""
+    squared_NN = np.asarray(distances_NN, dtype=np.float64) ** 2
+    centred_NN = squared_NN - squared_NN.mean(axis=0) - squared_NN.mean(axis=1)[:, None] + squared_NN.mean()
+    values = np.linalg.eigvalsh(-centred_NN / 2)
+    return np.sqrt(values[values > 0] / len(distances_NN))
+
+
+def _plateau_lengths(cuts: Cuts) -> IntArray:
+    """For every threshold, over how many neighbouring thresholds its partition stays the same."""
+    same = [
+        np.array_equal(a, b) for a, b in zip(cuts.partitions_TN[:-1], cuts.partitions_TN[1:], strict=True)
+    ]
+    run_T = np.cumsum([0, *(not s for s in same)])
+    return np.bincount(run_T)[run_T]

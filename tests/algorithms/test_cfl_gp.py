@@ -80,7 +80,7 @@ def test_two_models_travel_only_when_the_criterion_is_another_clusters() -> None
     toy = Toy(two_groups(4))
     state = toy.play(CFLGP(local=LOCAL, num_clusters=2), 3)
     model = 4 * state.models[0].layout.size
-    settings, mask = 6 * 8, 2 * 8
+    settings, mask = 6 * 8 + len("auto"), 2 * 8
     assert toy.traffic == [
         ("tell", 4 * (model + mask), 4 * model),
         ("train", 4 * (model + settings), 4 * (model + 8)),

@@ -104,7 +104,7 @@ def test_it_trains_a_cohort_of_the_highest_losses_and_pays_for_asking_everybody(
     assert set(server.notes["chosen"]) <= set(candidates)
     model = 4 * start.params.layout.size
     assert toy.traffic[1] == ("compare", 8 * model, 8 * (8 + 8))
-    assert toy.traffic[2] == ("train", 2 * (model + 48), 2 * (model + 8))
+    assert toy.traffic[2] == ("train", 2 * (model + 48 + len("auto")), 2 * (model + 8))
 
 
 def reply_loss(toy: Toy, client: str, params: object) -> float:

@@ -15,7 +15,7 @@ from tests.contracts.toys import play, toy
 from tests.support.toys import blob_site, toy_client
 
 BALANCE = Balance(mu=0.5, uniform=1.0, tau_global=2.0, tau_own=3.0)
-LOCAL = LocalTraining(local_epochs=1, batch_size=8, lr=0.1)
+LOCAL = LocalTraining(local_epochs=1, batch_size=8, lr=0.1, backend="torch")  # computes its loss
 
 
 def test_the_contrast_equals_its_formula() -> None:

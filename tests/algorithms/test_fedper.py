@@ -7,7 +7,7 @@ from feddag.algorithms.fedavg import FedAvg
 from feddag.algorithms.fedper import ENCODER, HEAD, FedPer
 from tests.algorithms.toys import LOCAL, Toy, two_groups, with_newcomers
 
-SETTINGS = 6 * 8  # bytes of the training settings in a question
+SETTINGS = 6 * 8 + len("auto")  # bytes of the training settings in a question
 
 
 def test_one_client_trains_as_under_fedavg() -> None:

@@ -78,7 +78,7 @@ def test_a_shared_encoder_is_sent_once_and_averaged_over_everyone() -> None:
     assert trace.states[0].models[0].select("primary.") != trace.states[1].models[0].select("primary.")
     (question,) = [q for q in trace.asked if q.round == 1 and q.purpose == "round"]
     encoder, head = 7 * 128 + 129 * 64, 65 * 4
-    assert {a.bytes_down for a in question.answers.values()} == {4 * (encoder + 2 * head) + 48}
+    assert {a.bytes_down for a in question.answers.values()} == {4 * (encoder + 2 * head) + 48 + len("auto")}
 
 
 def test_it_finds_the_planted_groups() -> None:

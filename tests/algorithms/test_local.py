@@ -20,7 +20,7 @@ def test_one_client_alone_is_fedavg_with_that_client() -> None:
 def test_local_training_sends_the_common_start_once_and_no_model_back() -> None:
     toy = Toy(two_groups(2))
     state = toy.play(Local(local=LOCAL), 3)
-    settings = 6 * 8
+    settings = 6 * 8 + len("auto")
     assert [down for _, down, _ in toy.traffic] == [
         2 * (4 * state.params.layout.size + settings),
         2 * settings,

@@ -47,7 +47,8 @@ class BuildKernels(build_ext):
 
     def copy_extensions_to_source(self) -> None:
         """For editable installs: nothing to copy where nothing was built."""
-        if all(Path(self.get_ext_fullpath(ext.name)).exists() for ext in self.extensions):
+        built = [Path(self.build_lib) / self.get_ext_filename(ext.name) for ext in self.extensions]
+        if all(path.exists() for path in built):
             super().copy_extensions_to_source()
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from feddag.core import codec
 from tests.contracts.toys import every_algorithm, reference, toy
 
 NUMBER = 8

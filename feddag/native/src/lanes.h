@@ -12,7 +12,11 @@
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
 #define UNROLL _Pragma("GCC unroll 32")
+#endif
 
 #if defined(__AVX512F__) || defined(__aarch64__)
 #define FEDDAG_REGISTERS 32

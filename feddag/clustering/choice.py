@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which cut of a hierarchical clustering is right, and whether there is anything to cut at all."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -41,12 +41,12 @@ class Rule:
     count: int | None = None
     threshold: float | None = None
     min_size: int = 3
-    """structure: smaller clusters are absorbed by the nearest larger one (paper: degenerate clusters)."""
+    """structure: smaller clusters are absorbed by the nearest larger one; 2 is enough below 24 items."""
     floor: float = 0.3
     """structure: least silhouette; with less, parts are hardly apart (IID image sets reach 0.28)."""
     tight: float = 0.2
     """structure: a part whose mean distance is below this share of the range [0, 1] is not split again."""
-    margin: float = 0.05
+    margin: float = 0.02
     """structure: how far a silhouette must exceed the best one of the structureless clouds."""
     clouds: int = 20
     seed: int = 0
@@ -154,6 +154,7 @@ def split_while_real(
 ) -> tuple[IntArray, tuple[SplitTest, ...]]:
     """Split by the best silhouette, if it is real, and ask again inside every part that is not tight."""
     generator = np.random.default_rng(rule.seed)
+    rule = replace(rule, min_size=least_size(len(distances_NN), rule))
     labels_N = np.full(len(distances_NN), -1, dtype=np.int64)
     tests: list[SplitTest] = []
     waiting = [np.arange(len(distances_NN))]
@@ -173,6 +174,11 @@ def split_while_real(
         else:
             waiting += [members[parts == part] for part in range(parts.max() + 1)]
     return canonical_labels(labels_N), tuple(tests)
+
+
+def least_size(num_items: int, rule: Rule) -> int:
+    """The rule's `min_size`, but 2 among few items: an eighth of them is a group."""
+    return min(rule.min_size, max(2, num_items // 8))
 
 
 def best_cut(

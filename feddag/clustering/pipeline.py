@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from feddag.clustering.agglomerative import link
 from feddag.clustering.angles import AngleKind, present_classes
 from feddag.clustering.arrays import FloatArray, IntArray, checked_counts, checked_matrix
-from feddag.clustering.choice import Choice, Rule, best_cut, choose
+from feddag.clustering.choice import Choice, Rule, best_cut, choose, least_size
 from feddag.clustering.complementarity import (
     ComplementarityGraph,
     cluster_alignment,
@@ -280,7 +280,7 @@ def _fused(
             if len(fused_NN) < 3:
                 return 0.0
             linked = link(fused_NN, options.rule.linkage)
-            return best_cut(fused_NN, linked, options.rule.min_size)[0]
+            return best_cut(fused_NN, linked, least_size(len(fused_NN), options.rule))[0]
 
         weights_N = np.full(n, structure_weight(data_NN, gradient_NN, clusterability, seed=options.seed))
     else:

@@ -78,6 +78,14 @@ def test_an_outlier_joins_the_nearest_group_instead_of_deciding_the_cut():
     assert choice.labels_N.tolist() == [*truth, 1]
 
 
+def test_two_pairs_are_two_clusters_and_three_items_are_one():
+    pairs = np.where(np.repeat([0, 1], 2)[:, None] == np.repeat([0, 1], 2)[None], 0.01, 1.0) - 0.01 * np.eye(
+        4
+    )
+    assert choose(pairs).labels_N.tolist() == [0, 0, 1, 1]
+    assert choose(pairs[:3, :3]).count == 1
+
+
 def test_a_permutation_of_the_items_permutes_the_labels():
     distances, _ = blobs(np.random.default_rng(3), [6, 9, 7], apart=3)
     order = np.random.default_rng(4).permutation(22)

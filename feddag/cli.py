@@ -134,7 +134,8 @@ def cluster(
         experiment = load_experiment(what, set_ or [])
         if experiment.algorithm.name != "feddag" and not any("algorithm" in s for s in set_ or []):
             experiment = experiment.with_overrides(["algorithm=feddag"])
-        summary = cluster_experiment(experiment, folder or Path("clustering") / experiment.name)
+        with _watcher(1, quiet=json_) as watch:
+            summary = cluster_experiment(experiment, folder or Path("clustering") / experiment.name, watch)
     if json_:
         typer.echo(json.dumps(summary, indent=1))
         return

@@ -1,20 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which clients are alike, and why: clusters before a single round of training, as a page and as values."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from feddag.checkpoint import latest_checkpoint
-from feddag.clustering.pipeline import ClusteringResult
 from feddag.core.errors import InvalidInput
-from feddag.data.federation import Federation
 from feddag.experiment import Experiment
-from feddag.learning.signature import Signature
-from feddag.reporting.clustering_page import Explanation, summarise, write_page
 from feddag.reporting.events import EventLog
+from feddag.reporting.why import write_explanation
 from feddag.run import Driver, Watch, make_engine, prepare
 
 
@@ -54,35 +48,3 @@ def explain_run(folder: Path) -> dict[str, Any]:
         raise InvalidInput(f"the run in {folder} has no checkpoint yet: go on with feddag resume {folder}")
     state = found[1]
     return write_explanation(folder / "clustering", prepared.federation, state.signatures, explain(state))
-
-
-def write_explanation(
-    folder: Path, federation: Federation, signatures: Mapping[str, Signature], clustering: ClusteringResult
-) -> dict[str, Any]:
-    """Write page and figures; the clustering as plain values."""
-    choice, cuts = clustering.choice, clustering.choice.cuts
-    views = {
-        "Data angles": (clustering.data_NN, "degrees"),
-        "Gradient angles": (clustering.gradient_NN, "degrees"),
-        "Proximity": (clustering.distances_NN, "0 near, 1 far"),
-    }
-    explanation = Explanation(
-        clients=list(signatures),
-        labels_N=choice.labels_N,
-        counts_NC=np.stack([s.counts for s in signatures.values()]),
-        matrices={name: (matrix, unit) for name, (matrix, unit) in views.items() if matrix is not None},
-        linkage_matrix=choice.linkage_matrix,
-        threshold=choice.threshold,
-        thresholds_T=cuts.thresholds_T,
-        counts_T=cuts.counts_T,
-        losses_T=cuts.losses_T,
-        silhouettes_T=cuts.silhouettes_T,
-        rule=f"The cut was chosen by rule '{choice.rule.name}' on {choice.rule.linkage} linkage.",
-        weights_N=clustering.weights_N if clustering.options.views == "fused" else None,
-        edges=(clustering.graph.learners_E, clustering.graph.sources_E),
-        withheld=sum(s.withheld for s in signatures.values()),
-        class_names=federation.class_names,
-        groups=federation.groups,
-    )
-    page = write_page(folder, explanation)
-    return {**summarise(explanation), "page": str(page)}

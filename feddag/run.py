@@ -43,6 +43,9 @@ from feddag.machine import describe_machine, lock_folder, uninterrupted
 from feddag.models_folder import save_models
 from feddag.reporting.events import EventLog, metrics_csv, read_events
 from feddag.reporting.metrics import PROTOCOL, client_scores, summary
+from feddag.reporting.why import write_explanation
+
+MOST_ON_A_PAGE = 1000  # clients; beyond, `feddag cluster` draws the page when it is wanted
 
 Watch = Callable[[dict[str, Any]], None]  # sees every event, e.g. to draw a progress bar
 
@@ -240,6 +243,10 @@ class Driver:
             deadline=experiment.engine.deadline or math.inf,
             purpose=purpose,
             on_answers=self.on_answers,
+            # Seen, but not logged: how far a question is says nothing about the run.
+            on_answer=lambda task, done, asked: self.watch(
+                {"event": "answer", "task": task.name, "done": done, "asked": asked}
+            ),
         )
 
     def on_answers(self, task: ClientTask, round_: int, answers: Mapping[str, Answer]) -> None:
@@ -301,6 +308,12 @@ def finish(driver: Driver, folder: Path) -> None:
     log = folder / "events.jsonl"
     driver.log.sync()
     save_models(folder / "models", driver.prepared, driver.state, driver.engine.memory)
+    explain = getattr(driver.prepared.algorithm, "explain", None)
+    if explain is not None and len(driver.prepared.clients) <= MOST_ON_A_PAGE:
+        signatures = driver.state.signatures
+        write_explanation(
+            folder / "clustering", driver.prepared.federation, signatures, explain(driver.state)
+        )
     exchanges = [e for e in read_events(log) if e["event"] == "exchange" and e["task"] != evaluate.name]
     result = {
         "algorithm": driver.experiment.algorithm.name,

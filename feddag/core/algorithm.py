@@ -5,9 +5,11 @@ algorithm.round(state, server) ── server.ask(task, {client: request}) ──
                                ◄────────── {client: reply}, sorted ─────────────────────────┘
 """
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
 
 import numpy as np
@@ -43,6 +45,8 @@ class Exchange:
     round: int
     seed: Seed
     deadline: float = math.inf  # seconds one client may take
+    # Called after each answer, for progress bars.
+    on_answer: Callable[[ClientId], None] = field(default=lambda client: None, compare=False)
 
     def client_seed(self, client: ClientId) -> Seed:
         """Randomness of one client for this question."""
@@ -129,6 +133,7 @@ class Server:
     on_answers: Callable[[ClientTask, int, Mapping[ClientId, Answer]], None] = lambda task, round_, answers: (
         None
     )
+    on_answer: Callable[[ClientTask, int, int], None] = lambda task, done, asked: None
     notes: dict[str, Any] = field(default_factory=dict)
     questions: int = 0
 
@@ -142,7 +147,11 @@ class Server:
         # Keyed by the question's rank, not the task's name: batches then agree across algorithms.
         seed = self.seed / self.purpose / self.round / "question" / self.questions
         self.questions += 1
-        exchange = Exchange(self.round, seed, self.deadline)
+        done = itertools.count(1)
+        progress = partial(self.on_answer, task)
+        exchange = Exchange(
+            self.round, seed, self.deadline, lambda client: progress(next(done), len(requests))
+        )
         answers = self.engine.ask(task, requests, exchange) if requests else {}
         answers = {client: answers[client] for client in sorted(answers)}
         self.on_answers(task, self.round, answers)

@@ -35,6 +35,7 @@ class InlineEngine:
             elif not answer.failure:
                 self.memory[client] = memory_after
             answers[client] = replace(answer, bytes_down=codec.nbytes(request))
+            exchange.on_answer(client)
         return answers
 
     def close(self) -> None:

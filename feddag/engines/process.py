@@ -85,6 +85,7 @@ class ProcessEngine:
                         self._send(worker, task, client, blocks[id(requests[client])], exchange)
                 for client, answer in self._collect(task, exchange.deadline):
                     answers[client] = replace(answer, bytes_down=sizes[id(requests[client])])
+                    exchange.on_answer(client)
         finally:
             for worker in self._workers:
                 if worker.client:  # interrupted: what it still computes belongs to no question any more

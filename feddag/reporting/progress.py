@@ -27,6 +27,7 @@ class Watcher:
     def __init__(self, console: Console, rounds: int, quiet: bool = False) -> None:
         self.console, self.rounds, self.quiet = console, rounds, quiet
         self.accuracy = ""
+        self.stage = "start"
         self._bar: Progress | None = None
         self._last = time.monotonic()
 
@@ -85,11 +86,22 @@ class Watcher:
         for client, reason in list(event["failures"].items())[:3]:
             self._warn(f"round {event['round']}: client '{client}' failed in '{event['task']}': {reason}")
 
+    def _on_answer(self, event: Event) -> None:
+        if self._bar is not None:
+            step = f"{event['task']} {event['done']}/{event['asked']}"
+            self._bar.update(self._task, description=f"{self.stage}  {step}")
+        elif event["asked"] >= 20 and time.monotonic() - self._last >= 5.0:
+            self._last = time.monotonic()
+            self._line(f"{self.stage}  {event['task']} {event['done']}/{event['asked']} clients")
+
+    def _on_start(self, event: Event) -> None:
+        self.stage = "round 1"
+
     def _on_round(self, event: Event) -> None:
         figures = f"{self.accuracy}{event['seconds']:.2f} s/round"
+        self.stage = f"round {min(event['round'] + 1, self.rounds)}"
         if self._bar is not None:
-            description = f"round {event['round']}"
-            self._bar.update(self._task, completed=event["round"], description=description, figures=figures)
+            self._bar.update(self._task, completed=event["round"], description=self.stage, figures=figures)
         elif time.monotonic() - self._last >= 1.0 or event["round"] == self.rounds:
             self._last = time.monotonic()
             self._line(f"round {event['round']}/{self.rounds}  {figures}")

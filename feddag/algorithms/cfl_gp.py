@@ -12,7 +12,13 @@ from typing import Annotated, Literal
 import numpy as np
 from annotated_types import Ge
 
-from feddag.clustering.profiles import best_count, fill_gaps, leading_directions, matched_labels
+from feddag.clustering.profiles import (
+    best_count,
+    comparable,
+    complete_blocks,
+    leading_directions,
+    matched_labels,
+)
 from feddag.clustering.spectral import kmeans_labels
 from feddag.core.algorithm import Server, algorithm, broadcast
 from feddag.core.deployment import Deployment, LocalTraining
@@ -138,7 +144,7 @@ class CFLGP:
             points_NF=np.zeros((0, 0), dtype=np.float32),
             criteria=(model,) * count,
         )
-        return self._cluster(state, told, server)
+        return self._cluster(state, model, told, server)
 
     def round(self, state: State, server: Server) -> State:
         """Train own cluster's model; in clustering rounds also tell the gradient at the criterion."""
@@ -158,26 +164,30 @@ class CFLGP:
             for k, model in enumerate(state.models)
         ]
         answers = server.ask(train_and_tell, {c: requests[labels[c]] for c in server.cohort})
-        criteria = tuple(criterion if k == state.turn else old for k, old in enumerate(state.criteria))
-        models = step_each(state.models, _by_model(answers, labels))
         told = {client: self._scaled(answer.gradient) for client, answer in answers.items()}
-        return self._cluster(replace(state, models=models, criteria=criteria), told, server)
+        stepped = replace(state, models=step_each(state.models, _by_model(answers, labels)))
+        return self._cluster(stepped, criterion, told, server)
 
-    def _cluster(self, state: State, told: Mapping[str, np.ndarray], server: Server) -> State:
+    def _cluster(
+        self, state: State, criterion: Params, told: Mapping[str, np.ndarray], server: Server
+    ) -> State:
         """Add what was told to the running means, assign anew, and go on to the next criterion."""
         profile, counts = state.profile_NKD.copy(), state.counts_NK.copy()
         clients = [*state.assignment][: len(profile)]  # newcomers come last and have no row
-        count = len(state.models)
+        count, turn = len(state.models), state.turn
+        # Means over different models cannot be compared: what some told before waits until all tell again.
+        everyone = len(told) == len(clients)
+        fresh = everyone or not counts[:, turn].any()
         for i, client in enumerate(clients):
-            if client in told:
-                counts[i, state.turn] += 1
-                profile[i, state.turn] += (told[client] - profile[i, state.turn]) / counts[i, state.turn]
-        columns = fill_gaps(profile, counts).reshape(len(clients), -1)
+            if client in told and (everyone or not counts[i, turn]):
+                counts[i, turn] += 1
+                profile[i, turn] += (told[client] - profile[i, turn]) / counts[i, turn]
+        columns = comparable(profile, counts).reshape(len(clients), -1)
         directions = leading_directions(columns, count if isinstance(self.num_clusters, int) else None)
         points = columns @ directions.T
         former = np.array([state.assignment[client] for client in clients])
         labels = matched_labels(kmeans_labels(points, count, self._seed(server)), former, count)
-        server.note(cluster_sizes=np.bincount(labels, minlength=count).tolist(), criterion=state.turn)
+        server.note(cluster_sizes=np.bincount(labels, minlength=count).tolist(), criterion=turn)
         fixed = server.round + self.period >= self.clustering_rounds
         return State(
             models=state.models,
@@ -186,8 +196,8 @@ class CFLGP:
             counts_NK=counts,
             directions_FM=directions,
             points_NF=points,
-            criteria=state.criteria,
-            turn=(state.turn + 1) % count,
+            criteria=tuple(criterion if fresh and k == turn else old for k, old in enumerate(state.criteria)),
+            turn=(turn + 1) % count,
         )
 
     def deploy(self, state: State, client: str) -> Deployment:
@@ -197,14 +207,14 @@ class CFLGP:
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Newcomers tell their gradients where the profile was taken, and join the nearest centroid."""
-        asked_K = state.counts_NK.sum(0) > 0  # a model nobody was asked about says nothing
-        models = tuple(m for m, asked in zip(state.criteria, asked_K, strict=True) if asked)
+        blocks = complete_blocks(state.counts_NK)
+        models = tuple(state.criteria[k] for k in blocks)
         labels = np.array([*state.assignment.values()])[: len(state.points_NF)]
         centroids = {int(k): state.points_NF[labels == k].mean(0) for k in np.unique(labels)}
         assignment = dict(state.assignment)
         for client, rows in self._ask(server, models, newcomers).items():
-            column_KD = np.zeros((len(asked_K), rows.shape[1]), dtype=np.float32)
-            column_KD[asked_K] = rows
+            column_KD = np.zeros((len(state.models), rows.shape[1]), dtype=np.float32)
+            column_KD[blocks] = rows
             point = state.directions_FM @ column_KD.reshape(-1)
             assignment[client] = min(centroids, key=lambda k: float(np.linalg.norm(point - centroids[k])))
         return replace(state, assignment=assignment)

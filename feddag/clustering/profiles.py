@@ -9,12 +9,21 @@ from feddag.clustering.arrays import FloatArray, IntArray
 from feddag.clustering.spectral import kmeans_labels
 
 
-def fill_gaps(profile_NKD: FloatArray, counts_NK: IntArray) -> FloatArray:
-    """The profile with the others' mean where a client told nothing: zeros would cluster by attendance."""
-    result = profile_NKD.copy()
-    for k, told_N in enumerate(counts_NK.T > 0):
-        if told_N.any():
-            result[~told_N, k] = profile_NKD[told_N, k].mean(0)
+def complete_blocks(counts_NK: IntArray) -> IntArray:
+    """Which models as many clients told of as of any other: the blocks in which clients can be compared."""
+    told_K = (counts_NK > 0).sum(0)
+    return np.flatnonzero((told_K == told_K.max()) & (told_K > 0))
+
+
+def comparable(profile_NKD: FloatArray, counts_NK: IntArray) -> FloatArray:
+    """The profile's complete blocks, 0 elsewhere; the others' mean stands for a client that told nothing.
+
+    Gaps would set those who told apart from those who did not: clusters would be cohorts.
+    """
+    result = np.zeros_like(profile_NKD)
+    for k in complete_blocks(counts_NK):
+        told_N = counts_NK[:, k] > 0
+        result[:, k] = np.where(told_N[:, None], profile_NKD[:, k], profile_NKD[told_N, k].mean(0))
     return result
 
 

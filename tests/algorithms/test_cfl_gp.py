@@ -9,7 +9,13 @@ import torch
 
 from feddag.algorithms.cfl_gp import CFLGP, Tell, masked, tell
 from feddag.algorithms.fedavg import FedAvg
-from feddag.clustering.profiles import best_count, fill_gaps, leading_directions, matched_labels
+from feddag.clustering.profiles import (
+    best_count,
+    comparable,
+    complete_blocks,
+    leading_directions,
+    matched_labels,
+)
 from feddag.core.params import Params
 from feddag.learning.evaluation import sample_losses
 from feddag.learning.gradients import mean_gradient
@@ -117,10 +123,21 @@ def test_the_profile_is_dropped_when_assignments_are_final() -> None:
     assert state.points_NF.shape[0] == 4
 
 
-def test_gaps_are_filled_with_the_others_mean() -> None:
+def test_only_complete_blocks_count_and_gaps_are_filled_with_the_others_mean() -> None:
     profile = np.array([[[2.0], [1.0]], [[4.0], [0.0]], [[0.0], [0.0]]])
     counts = np.array([[1, 1], [1, 0], [0, 0]])
-    assert fill_gaps(profile, counts)[:, :, 0].tolist() == [[2.0, 1.0], [4.0, 1.0], [3.0, 1.0]]
+    assert complete_blocks(counts).tolist() == [0]
+    assert comparable(profile, counts)[:, :, 0].tolist() == [[2.0, 0.0], [4.0, 0.0], [3.0, 0.0]]
+
+
+def test_who_was_in_the_cohort_decides_nothing() -> None:
+    toy = Toy(four_groups(16), fraction=0.25)
+    state = toy.play(CFLGP(local=LOCAL, num_clusters=4), 9)
+    clusters = {
+        g: {state.assignment[c] for c in toy.clients if toy.federation.groups[c] == g} for g in range(4)
+    }
+    assert sorted(map(len, clusters.values())) == [1, 1, 1, 1]
+    assert len(set.union(*clusters.values())) == 4
 
 
 def test_leading_directions_are_the_left_singular_vectors() -> None:

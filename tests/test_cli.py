@@ -123,7 +123,7 @@ def test_a_users_own_network_is_found_by_its_import_path(tmp_path):
 
 WRONG = {
     "an unknown algorithm": (["algorithm=fedsgd"], "algorithm = 'fedsgd': unknown: choose one of fedavg, "),
-    "an unknown key": (["training.rate=1"], "training.rate: unknown key; allowed here: batch_size"),
+    "an unknown key": (["training.rate=1"], "training.rate: unknown key; allowed here: backend"),
     "an unknown top-level key": (["rounds=3"], "rounds: unknown key; allowed here: algorithm"),
     "an unknown hyper-parameter": (["algorithm.mu=1"], "'mu' is unknown: 'fedavg' has no hyper-parameters"),
     "a non-finite value": (["training.lr=nan"], "training.lr = NaN: expected a finite number"),

@@ -79,8 +79,9 @@ def latest_checkpoint(folder: Path, state_class: type) -> tuple[tuple[Progress, 
 
 
 def saved_rounds(folder: Path) -> list[int]:
-    """Rounds that have a checkpoint file, in order."""
-    names = (p.stem.removeprefix("round-") for p in folder.glob("round-*.safetensors"))
+    """Rounds that have a checkpoint, in order."""
+    # The .json is written last: without one, a kill came in between and there is no checkpoint yet.
+    names = (p.stem.removeprefix("round-") for p in folder.glob("round-*.json"))
     return sorted(int(name) for name in names if name.isdigit())
 
 

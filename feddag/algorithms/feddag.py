@@ -79,6 +79,7 @@ class TrainDual:
     model: Params = public()
     visiting: Params | None = public()  # Θ^{2f'}, the learners' combined secondary encoder
     primary: bool  # whether this round has a primary phase
+    in_turn: bool  # whether the secondary phase sees what the primary phase has just learned
     diversity: float
     local: LocalTraining
 
@@ -94,16 +95,16 @@ class TrainedDual:
 
 @client_task
 def train_dual(request: TrainDual, client: Client) -> TrainedDual:
-    """Primary phase on own data, then the secondary phase from the same round-start model (Eqs. 17, 20)."""
+    """Primary phase on own data (Eq. 17); then the visitor, under primary encoder and head (Eq. 20)."""
     model, visiting = request.model, request.visiting
-    update = visited = None
+    trained, update, visited = model, None, None
     if request.primary:
         loss = diverse(request.diversity) if request.diversity else cross_entropy
         trained = sgd(client, model, request.local, network="dual", train=PRIMARY, loss=loss)
         update = (trained - model).select(*PRIMARY)
     if visiting is not None:
         seed = client.seed / "secondary"
-        guest = model.replace(visiting)
+        guest = (trained if request.in_turn else model).replace(visiting)
         guest = sgd(client, guest, request.local, network="dual", train=SECONDARY, seed=seed)
         visited = guest.select(*SECONDARY) - visiting
     return TrainedDual(update=update, visiting=visited, examples=len(client.train))
@@ -174,6 +175,9 @@ class FedDAG:
     sharing: bool = True  # False: FedDAG†, the secondary encoder learns from the own cluster
     combine: Literal["mean", "sum"] = "mean"  # Θ^{2f'} of several learners; the paper sums
     source_updates: Literal["mean", "sum"] = "mean"  # of a learner's several sources; the paper sums
+    # in turn: the secondary phase under the primary encoder and head just trained; both phases from the same
+    # round-start model ("parallel", Eqs. 17 and 20) move head and features against each other, and diverge
+    phases: Literal["in turn", "parallel"] = "in turn"
     primary_start: Literal["warm", "random"] = "warm"  # Eq. 22, or the appendix's alternative
     # common: one random encoder for all, as encoders that are averaged must start alike; random: one each
     secondary_start: Literal["common", "random", "copy"] = "common"
@@ -194,6 +198,7 @@ class FedDAG:
             "lacking_classes": False,
             "shared_alignment": False,
             "combine": "sum",
+            "phases": "parallel",
             "source_updates": "sum",
             "secondary_start": "random",
         },
@@ -337,6 +342,7 @@ class FedDAG:
             model=state.models[z],
             visiting=visiting,
             primary=primary,
+            in_turn=self.phases == "in turn",
             diversity=self.diversity,
             local=self.local,
         )

@@ -175,8 +175,18 @@ def _unflatten_value(hint: Any, path: str, left: Payload) -> Any:
         return tuple(
             _unflatten_value(args[0], f"{path}.{i}", left) for i in _checked_range(length, left, path)
         )
-    keys = json.loads(_take(left, path + "#", str, "a list of keys"))
+    keys = _keys(_take(left, path + "#", str, "a list of keys"), path)
     return {key: _unflatten_value(args[1], f"{path}.{i}", left) for i, key in enumerate(keys)}
+
+
+def _keys(text: str, path: str) -> list[str]:
+    try:
+        keys = json.loads(text)
+    except ValueError:
+        keys = None
+    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
+        raise InvalidMessage(path, "a list of keys", repr(text[:40]))
+    return keys
 
 
 def _checked_range(length: int, left: Payload, path: str) -> Iterator[int]:

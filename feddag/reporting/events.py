@@ -15,7 +15,7 @@ from feddag.core.errors import cannot_write
 
 Event = dict[str, Any]
 TIMES = frozenset({"seconds", "time", "written", "client_seconds"})  # what may differ between equal runs
-UNREPEATABLE = frozenset({"started", "resumed", "stopped"})  # events about one process, not about the run
+UNREPEATABLE = frozenset({"started", "resumed", "warning"})  # events about one process, not about the run
 
 
 class EventLog:

@@ -158,7 +158,7 @@ def test_with_a_secondary_encoder_that_outputs_zero_it_follows_the_single_encode
     from feddag.core.seeds import Seed
 
     exchange, client = Exchange(1, Seed(1)), prepared.trainable[0]
-    request = TrainDual(model=dual, visiting=None, primary=True, diversity=0.0, local=local)
+    request = TrainDual(model=dual, visiting=None, primary=True, in_turn=True, diversity=0.0, local=local)
     ours = engine.ask(train_dual, {client: request}, exchange)[client].reply.update
     plain = engine.ask(train, {client: Train(params=single, local=local)}, exchange)[client].reply.update
     torch.testing.assert_close(ours["primary.1.weight"], plain["primary.1.weight"], rtol=1e-4, atol=1e-6)

@@ -37,7 +37,7 @@ FORMULAS: dict[str, dict[str, tuple[Size, Size]]] = {
         "share_warm": (len("primary."), 4 * E),
         # own encoders and head, and the learners' combined encoder: 3E + H₂ down, 2E + H₂ up
         "train_dual": (
-            4 * (3 * E + H_DUAL) + LOCAL + 2 * NUMBER,
+            4 * (3 * E + H_DUAL) + LOCAL + 3 * NUMBER,
             4 * (2 * E + H_DUAL) + NUMBER,
         ),
     },

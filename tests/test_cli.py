@@ -122,7 +122,7 @@ def test_a_users_own_network_is_found_by_its_import_path(tmp_path):
 
 
 WRONG = {
-    "an unknown algorithm": (["algorithm=fedsgd"], "algorithm = 'fedsgd': unknown: choose one of fedavg, "),
+    "an unknown algorithm": (["algorithm=fedsgd"], "algorithm = 'fedsgd': unknown: choose one of feddag, fedavg, "),
     "an unknown key": (["training.rate=1"], "training.rate: unknown key; allowed here: backend"),
     "an unknown top-level key": (["rounds=3"], "rounds: unknown key; allowed here: algorithm"),
     "an unknown hyper-parameter": (["algorithm.mu=1"], "'mu' is unknown: 'fedavg' has no hyper-parameters"),
@@ -172,7 +172,7 @@ def test_a_model_with_the_wrong_number_of_outputs_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["run", "nothing"], "'nothing' is neither a recipe (demo, digits"),
+        (["run", "nothing"], "'nothing' is neither a recipe (demo, fashion, digits"),
         (["resume", "nowhere"], "nowhere is not a run folder: it has no experiment.json"),
         (["show", "nowhere"], "nowhere is not a run folder: it has no events.jsonl"),
         (["list", "colours"], "there is no table 'colours': choose all, algorithms"),

@@ -104,6 +104,7 @@ def main() -> None:
     parser.add_argument("--recipe", choices=tuple(RECIPES), default="default")
     parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
     parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--cache", type=Path, help="folder that keeps sketches between runs")
@@ -118,7 +119,7 @@ def main() -> None:
     print(f"{'row':<18} {'ARI mean':>8} {'ARI min':>8} {'exact':>7}  clusters found (planted)")
     for row in arguments.rows:
         found = []
-        for seed in range(arguments.seeds):
+        for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
             cached = arguments.cache and arguments.cache / (
                 f"{row.replace(' ', '_')}_{seed}_{arguments.rounds}x{arguments.epochs}.npy"
             )

@@ -122,7 +122,7 @@ def test_a_users_own_network_is_found_by_its_import_path(tmp_path):
 
 
 WRONG = {
-    "an unknown algorithm": (["algorithm=fedsgd"], "algorithm = 'fedsgd': unknown: choose one of feddag, fedavg, "),
+    "an unknown algorithm": (["algorithm=fedsgd"], "algorithm = 'fedsgd': unknown: choose one of feddag"),
     "an unknown key": (["training.rate=1"], "training.rate: unknown key; allowed here: backend"),
     "an unknown top-level key": (["rounds=3"], "rounds: unknown key; allowed here: algorithm"),
     "an unknown hyper-parameter": (["algorithm.mu=1"], "'mu' is unknown: 'fedavg' has no hyper-parameters"),

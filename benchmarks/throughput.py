@@ -29,14 +29,21 @@ from rich.console import Console
 from rich.table import Table
 
 HERE = Path(__file__).parent
-CONTENDERS = ("ours", "flower", "pfl", "authors", "limit")
+CONTENDERS = ("ours", "native", "flower", "pfl", "authors", "limit")
 TITLES = {
-    "ours": "feddag",
+    "ours": "feddag, torch",
+    "native": "feddag, native",
     "flower": "Flower",
     "pfl": "Apple pfl",
     "authors": "prototype",
 }
-SCRIPTS = {"ours": "ours.py", "flower": "flower_peer.py", "pfl": "pfl_peer.py", "authors": "authors_way.py"}
+SCRIPTS = {
+    "ours": "ours.py",
+    "native": "ours.py",
+    "flower": "flower_peer.py",
+    "pfl": "pfl_peer.py",
+    "authors": "authors_way.py",
+}
 
 
 @dataclass(frozen=True)
@@ -187,8 +194,10 @@ def measure(contender: str, python: Path, plan: Plan, repeat: int, data: Path, t
     path = data / f"plan-{contender}.json"
     plan.save(path)
     command = [str(python), str(HERE / "peers" / SCRIPTS[contender]), str(path)]
+    if SCRIPTS[contender] == "ours.py":
+        command.append("native" if contender == "native" else "torch")
     env = environments.variables(contender, python)
-    if contender == "ours":
+    if SCRIPTS[contender] == "ours.py":
         env["PYTHONPATH"] = str(HERE.parent)  # this checkout, whatever is installed
     watched = watch.run(command, env, data / f"log-{contender}.txt", timeout)
     events: dict[str, list[dict[str, Any]]] = {"ready": [], "round": [], "finished": []}
@@ -254,6 +263,7 @@ def summary(
             "accuracy": median(group, "accuracy"),
             "others": max(run.others for run in group),
             "ours_over_this": paired_ratio(groups.get("ours"), group),
+            "native_over_this": paired_ratio(groups.get("native"), group),
             "this_over_authors": paired_ratio(group, groups.get("authors")),
             "share_of_limit": median(group, "throughput") / limit if limit else None,
         }
@@ -284,7 +294,8 @@ def table(name: str, batch_size: int, runs: list[Run], limits: list[dict[str, An
             "samples/s",
             "(range)",
             "/core-s",
-            "ours ÷ this",
+            "torch ÷ this",
+            "native ÷ this",
             "÷ prototype",
             "of limit",
             "s/round",
@@ -300,6 +311,7 @@ def table(name: str, batch_size: int, runs: list[Run], limits: list[dict[str, An
             f"{row['slowest']:,.0f}–{row['fastest']:,.0f}",
             f"{row['per_core_second']:,.0f}",
             shown(row["ours_over_this"], "{:.2f}×"),
+            shown(row["native_over_this"], "{:.2f}×"),
             shown(row["this_over_authors"], "{:.2f}×"),
             shown(row["share_of_limit"], "{:.1%}"),
             f"{row['round_seconds']:.2f}",

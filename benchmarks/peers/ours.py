@@ -47,7 +47,7 @@ def make_federation(plan: Plan) -> Federation:
     )
 
 
-def make_experiment(plan: Plan) -> Experiment:
+def make_experiment(plan: Plan, backend: str) -> Experiment:
     """The workload's settings in feddag's words."""
     return Experiment(
         num_clients=plan.data.num_clients,
@@ -62,6 +62,7 @@ def make_experiment(plan: Plan) -> Experiment:
             lr=plan.lr,
             momentum=plan.momentum,
             weight_decay=plan.weight_decay,
+            backend=backend,
         ),
         evaluation=EvaluationConfig(every=plan.rounds + 1),
         engine=EngineConfig(name="process", workers=plan.workers, quorum=1.0),
@@ -82,11 +83,11 @@ class SharedCohorts(Driver):
         return replace(server, cohort=tuple(client_id(client) for client in self.cohorts[round_ - 1]))
 
 
-def main(path: str) -> None:
+def main(path: str, backend: str) -> None:
     """Run the plan."""
     plan = Plan.load(path)
     reporter = Reporter(plan)
-    experiment, federation = make_experiment(plan), make_federation(plan)
+    experiment, federation = make_experiment(plan, backend), make_federation(plan)
     site = open_site(federation, experiment.model)
     ids = federation.ids
     prepared = Prepared(experiment, federation, site, experiment.build_algorithm(), ids, ids)
@@ -110,4 +111,4 @@ def main(path: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], sys.argv[2])

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Examples: the labelled samples one client holds, as stored; converted to network inputs batch by batch."""
+"""Examples: the labelled samples one client holds, as stored; made network inputs when they are used."""
 
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import torch
+
+KEPT_INPUTS = 16_000_000  # bytes of float inputs a client may keep: 5,000 grey or 1,300 colour images
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,14 @@ class Examples:
         """The labels as a tensor that shares their memory."""
         return torch.from_numpy(np.ascontiguousarray(self.y))
 
+    @cached_property
+    def _scaled(self) -> torch.Tensor | None:
+        """All network inputs at once, where they are small enough to be kept while a task runs."""
+        return self.scaling(self.stored_x) if 4 * self.stored_x.numel() <= KEPT_INPUTS else None
+
     def inputs(self, index: torch.Tensor | slice = slice(None)) -> torch.Tensor:
-        """Network inputs of the chosen samples."""
-        return self.scaling(self.stored_x[index])
+        """Network inputs of the chosen samples: kept for a small client, made per batch for a large one."""
+        return self.scaling(self.stored_x[index]) if self._scaled is None else self._scaled[index]
 
     def counts(self) -> np.ndarray:
         """Number of samples of each class, `(num_classes,)`."""

@@ -146,7 +146,7 @@ def main() -> None:
             command += ["--clients", str(n), "--width", str(width)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             if done.returncode:
-                print(f"N={n} d={width}: failed: {done.stderr.strip().splitlines()[-1]}")
+                print(f"N={n} d={width}: failed ({done.returncode}): {done.stderr.strip()[-200:]}")
                 continue
             report = json.loads(done.stdout)
             print(f"\nN={n} d={width} {arguments.kind}, agreement with the groups {report['agreement']:.2f}")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order of the paper: FedDAG, FedDAG* (one encoder), FedDAG† (no sharing), FedAvg, on the same clients.
 
-    python benchmarks/order.py --seeds 3       # Fashion-MNIST, Distribution I 20%, α' = 0.25, 30 rounds
-    python benchmarks/order.py --data cifar10 --rounds 10 --set training.local_epochs=2
+python benchmarks/order.py --seeds 3       # Fashion-MNIST, Distribution I 20%, α' = 0.25, 30 rounds
+python benchmarks/order.py --data cifar10 --rounds 10 --set training.local_epochs=2
 """
 
 import argparse

@@ -168,7 +168,6 @@ def test_a_client_without_samples_returns_what_it_got():
 
 
 def test_kernels_in_working_order_give_the_same_network_and_the_same_gradient():
-    torch.manual_seed(0)
     module = nn.Module()
     module.encoder_names = ("primary",)
     module.primary = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten())

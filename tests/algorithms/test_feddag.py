@@ -158,7 +158,16 @@ def test_with_a_secondary_encoder_that_outputs_zero_it_follows_the_single_encode
     from feddag.core.seeds import Seed
 
     exchange, client = Exchange(1, Seed(1)), prepared.trainable[0]
-    request = TrainDual(model=dual, visiting=None, primary=True, in_turn=True, diversity=0.0, local=local)
+    request = TrainDual(
+        model=dual,
+        visiting=None,
+        primary=True,
+        in_turn=True,
+        alone=False,
+        diversity=0.0,
+        local=local,
+        secondary_local=local,
+    )
     ours = engine.ask(train_dual, {client: request}, exchange)[client].reply.update
     plain = engine.ask(train, {client: Train(params=single, local=local)}, exchange)[client].reply.update
     torch.testing.assert_close(ours["primary.1.weight"], plain["primary.1.weight"], rtol=1e-4, atol=1e-6)
@@ -252,6 +261,21 @@ def test_newcomers_never_move_old_clients():
     assert {c: after[c] for c in before} == before
     assert len(after) == len(before) + 2
     assert len(trace.states[-1].weights) == len(after)
+
+
+def test_the_explanation_shows_the_clusters_in_use_after_newcomers_joined():
+    prepared = toy("feddag")
+    state = play(prepared, rounds=1).states[-1]
+    moved = dataclasses.replace(state, clusters=Clusters(members=(sum(state.clusters.members, ()),)))
+    explained = prepared.algorithm.explain(
+        dataclasses.replace(moved, models=state.models[:1], sources=((0,),))
+    )
+    assert explained.count == 1
+    assert explained.labels_N.tolist() == [0] * len(state.signatures)
+    assert len(explained.graph.learners_E) == 0
+    labels = state.clusters.labels()
+    explained = prepared.algorithm.explain(state)
+    assert explained.labels_N.tolist() == [labels[c] for c in state.signatures]
 
 
 def test_planted_groups_are_found_on_the_toy_problem():

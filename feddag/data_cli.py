@@ -23,22 +23,23 @@ Name = Annotated[
 
 @app.command("list")
 def list_() -> None:
-    """List the datasets: size, terms, and whether they are there."""
+    """List the datasets: whether they are there, size of the download, terms."""
     from rich.console import Console
     from rich.table import Table
 
-    from feddag.data.catalog import DATASETS, is_there
+    from feddag.data.catalog import DATASETS, how_there
     from feddag.data.config import DataConfig
 
-    table = Table("name", "what", "terms", "download", "there", box=None)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for header in ("name", "there", "download", "terms"):
+        table.add_column(header, no_wrap=True)
+    table.add_column("what")
     for name, entry in DATASETS.items():
-        there = "always" if entry.always_there else "" if name == "own" else "no"
-        if there == "no" and is_there(DataConfig(name=name)):
-            there = "yes"
-        size = f"{entry.megabytes:,} MB" if entry.megabytes else ""
-        table.add_row(name, entry.help, entry.terms, size, there)
+        there = "" if name == "own" else how_there(DataConfig(name=name))
+        table.add_row(name, there, entry.download, entry.terms, entry.help)
     Console().print(table)
-    typer.echo(f"\nlooked for in {DataConfig().data_folder} (data.folder or FEDDAG_DATA)")
+    typer.echo(f"\nLooked for in {DataConfig().data_folder} (set data.folder or FEDDAG_DATA to change that).")
+    typer.echo('Nothing is downloaded unless you ask: feddag data get NAME. Use one: data.name = "NAME".')
 
 
 @app.command()
@@ -47,11 +48,20 @@ def get(
     set_: Overrides = None,
 ) -> None:
     """Download a dataset if it is not there, check it, and convert it for fast loading."""
-    from feddag.data.catalog import load_dataset
+    from feddag.core.errors import InvalidInput
+    from feddag.data.catalog import DATASETS, how_there, load_dataset
     from feddag.data.summary import source_line
 
+    if name not in DATASETS or name == "own":
+        names = ", ".join(known for known in DATASETS if known != "own")
+        raise InvalidInput(f"'{name}' is not a dataset that can be fetched; these are: {names}")
     config = _experiment(name, ["data.download=true", *(set_ or [])]).data
-    typer.echo(source_line(load_dataset(config).source))
+    dataset = load_dataset(config)
+    typer.echo(source_line(dataset.source))
+    for key, note in dataset.notes.items():
+        typer.echo(f"{key}: {note}")
+    if how_there(config) == "a part":
+        typer.echo(f"For the whole set use another folder: feddag data get {name} -s data.folder=FOLDER")
 
 
 @app.command()

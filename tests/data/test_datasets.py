@@ -14,7 +14,7 @@ from scipy.io import savemat
 from feddag.core.errors import InvalidInput
 from feddag.core.seeds import Seed
 from feddag.data.build import partition_dataset
-from feddag.data.catalog import DATASETS, is_there, load_dataset
+from feddag.data.catalog import DATASETS, how_there, load_dataset
 from feddag.data.config import DataConfig, PartitionConfig
 from feddag.data.corruptions import CORRUPTIONS, corrupt
 from feddag.data.dataset import Dataset
@@ -232,10 +232,10 @@ def test_shakespeare_windows_come_from_one_speaker_and_never_cross_into_the_test
 def test_what_is_missing_is_said_with_where_and_how(tmp_path):
     with pytest.raises(
         InvalidInput,
-        match=r"no cifar-10-batches-bin/ or cifar10/ in .* download of 170 MB with data.download = true",
+        match=r"no cifar-10-batches-bin/ or cifar10/ in .* download \(170 MB\): feddag data get cifar10",
     ):
         load("cifar10", tmp_path)
-    assert not is_there(DataConfig(name="cifar10", folder=tmp_path))
+    assert how_there(DataConfig(name="cifar10", folder=tmp_path)) == "no"
 
 
 def test_half_a_dataset_names_the_missing_file(tmp_path):

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Datasets and one's own data: list, get, check, show.", no_args_is_help=True)
 
+FEW = 12  # so many classes have a column each
+
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change a setting, e.g. -s partition.kind=lda"),
@@ -53,8 +55,8 @@ def get(
     from feddag.data.summary import source_line
 
     if name not in DATASETS or name == "own":
-        names = ", ".join(known for known in DATASETS if known != "own")
-        raise InvalidInput(f"'{name}' is not a dataset that can be fetched; these are: {names}")
+        names = [known for known in DATASETS if known != "own"]
+        raise InvalidInput(f"'{name}' is not a dataset that can be fetched; {_nearest(name, names)}")
     config = _experiment(name, ["data.download=true", *(set_ or [])]).data
     dataset = load_dataset(config)
     typer.echo(source_line(dataset.source))
@@ -102,7 +104,10 @@ def show(
         dataset, experiment.partition, clients, Seed(seed), experiment.data.cache_folder
     )
     typer.echo(source_line(federation.source))
-    width = max(Console().width, 60 + 6 * min(12, federation.num_classes))
+    numbers = tuple(str(c) for c in range(federation.num_classes))
+    if federation.num_classes <= FEW and federation.class_names not in ((), numbers):
+        typer.echo("classes: " + ", ".join(f"{c} {word}" for c, word in enumerate(federation.class_names)))
+    width = max(Console().width, 60 + 6 * min(FEW, federation.num_classes))
     Console(width=width).print(_client_table(federation))
     if federation.newcomers:
         typer.echo("* joins later")
@@ -114,7 +119,7 @@ def show(
             plot(federation, picture)
         except OSError as error:
             raise InvalidInput(f"{picture}: cannot be written ({error.strerror})") from error
-        typer.echo(str(picture))
+        typer.echo(f"wrote {picture}")
 
 
 def _experiment(name: str, overrides: list[str]) -> "Experiment":
@@ -128,7 +133,17 @@ def _experiment(name: str, overrides: list[str]) -> "Experiment":
     if Path(name).exists():
         settings = {"data": {"name": "own", "path": name}}
         return Experiment.from_settings(settings).with_overrides(overrides)
-    raise InvalidInput(f"'{name}' is neither a dataset ({', '.join(DATASETS)}) nor a folder or table")
+    raise InvalidInput(
+        f"'{name}' is neither a dataset nor a folder or table; {_nearest(name, list(DATASETS))}"
+    )
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    """The name that was probably meant, else all of them."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"datasets are {', '.join(known)}"
 
 
 def _check_dataset(config: "DataConfig") -> None:
@@ -145,6 +160,7 @@ def _check_dataset(config: "DataConfig") -> None:
         if tags is not None:
             more = ", …" if len(tags.names) > 6 else ""
             typer.echo(f"{what}: {len(tags.names)} ({', '.join(tags.names[:6])}{more})")
+    typer.echo(f"SHA-256: {dataset.source.sha256}")
     for key, note in dataset.notes.items():
         typer.echo(f"{key}: {note}")
     table = Table("class", "training", "test", box=None)
@@ -184,7 +200,7 @@ def _client_table(federation: object) -> object:
     from feddag.data.summary import client_rows
 
     assert isinstance(federation, Federation)
-    few = federation.num_classes <= 12
+    few = federation.num_classes <= FEW
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("client", no_wrap=True)
     for header in (
@@ -194,12 +210,20 @@ def _client_table(federation: object) -> object:
         *(map(str, range(federation.num_classes)) if few else ["classes"]),
     ):
         table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("planted group", no_wrap=True)
     rows = client_rows(federation)
+    if any(row.group for row in rows):
+        table.add_column("planted group", no_wrap=True)
     for row in rows[:100]:
         counts = [str(c) if c else "·" for c in row.counts] if few else [str(sum(c > 0 for c in row.counts))]
         name = row.client + ("*" if row.newcomer else "")
-        table.add_row(name, str(row.train), str(row.validation), str(row.test), *counts, row.group)
+        table.add_row(
+            name,
+            str(row.train),
+            str(row.validation),
+            str(row.test),
+            *counts,
+            *([row.group] if row.group else []),
+        )
     if len(rows) > 100:
         table.caption = f"the first 100 of {len(rows)} clients"
     return table

@@ -222,9 +222,11 @@ def test_landmarks_says_where_its_images_are_to_be_had_and_where_to_put_them(ser
 
 
 def test_get_knows_only_datasets(tmp_path):
-    for name in ("own", "cifar", str(tmp_path)):
-        with pytest.raises(InvalidInput, match="is not a dataset that can be fetched; these are: cifar10, "):
+    for name in ("own", str(tmp_path)):
+        with pytest.raises(InvalidInput, match="not a dataset that can be fetched; datasets are cifar10, "):
             get(name)
+    with pytest.raises(InvalidInput, match=r"did you mean shakespeare\?"):
+        get("shakespear")
 
 
 def test_get_says_that_only_a_part_is_there_and_how_to_have_the_whole(tmp_path):

@@ -128,6 +128,14 @@ def test_a_pacs_table_with_other_classes_or_domains_is_named(server, tmp_path, m
         get("pacs", "-s", f"data.folder={tmp_path / 'other'}")
 
 
+def test_pacs_asks_for_pyarrow_before_it_fetches_anything(server, monkeypatch):
+    monkeypatch.setattr(pacs, "DOWNLOAD", serve(server, pacs.DOWNLOAD, b"never fetched"))
+    monkeypatch.setattr(pacs, "find_spec", lambda name: None)
+    with pytest.raises(InvalidInput, match=r"needs pyarrow \(pip install 'feddag\[data\]'\)"):
+        get("pacs")
+    assert server.ranges == []
+
+
 # -- Office-Caltech-10 ---------------------------------------------------------------------------------
 
 

@@ -80,10 +80,9 @@ class TrainDual:
     visiting: Params | None = public()  # Θ^{2f'}, the learners' combined secondary encoder
     primary: bool  # whether this round has a primary phase
     in_turn: bool  # whether the secondary phase sees what the primary phase has just learned
-    alone: bool  # whether the visiting encoder has to explain the labels without the primary encoder
     diversity: float
     local: LocalTraining
-    secondary_local: LocalTraining
+    secondary_epochs: int  # 0: as in the primary phase
 
 
 @message
@@ -107,9 +106,10 @@ def train_dual(request: TrainDual, client: Client) -> TrainedDual:
     if visiting is not None:
         seed = client.seed / "secondary"
         guest = (trained if request.in_turn else model).replace(visiting)
-        if request.alone:
-            guest = without_primary(guest)
-        guest = sgd(client, guest, request.secondary_local, network="dual", train=SECONDARY, seed=seed)
+        local = request.local
+        if request.secondary_epochs:
+            local = replace(local, local_epochs=request.secondary_epochs, local_steps=0)
+        guest = sgd(client, guest, local, network="dual", train=SECONDARY, seed=seed)
         visited = guest.select(*SECONDARY) - visiting
     return TrainedDual(update=update, visiting=visited, examples=len(client.train))
 
@@ -121,13 +121,6 @@ def widened(warm: Params, dual: Params) -> Params:
     weight = torch.zeros_like(dual["head.weight"])
     weight[:, : weight.shape[1] // 2] = warm["head.weight"]
     return Params.of({**warm, "head.weight": weight})
-
-
-def without_primary(model: Params) -> Params:
-    """The model with the head's columns for the primary encoder's features set to 0."""
-    weight = model["head.weight"].clone()
-    weight[:, : weight.shape[1] // 2] = 0
-    return model.replace(Params.of({"head.weight": weight}))
 
 
 def diverse(weight: float) -> Loss:
@@ -199,11 +192,11 @@ class FedDAG:
     # round-start model ("parallel", Eqs. 17 and 20) move head and features against each other, and diverge
     phases: Literal["in turn", "parallel"] = "in turn"
     secondary_epochs: Annotated[int, Ge(0)] = 0  # of the secondary phase; 0: as many as the primary phase
-    secondary_loss: Literal["joint", "alone"] = "joint"
     primary_start: Literal["warm", "random"] = "warm"  # Eq. 22, or the appendix's alternative
-    head_start: Literal["warm", "random"] = "warm"
-    # common: one random encoder for all, as encoders that are averaged must start alike; random: one each
-    secondary_start: Literal["sources", "common", "random", "copy"] = "common"
+    head_start: Literal["warm", "random"] = "warm"  # warm: as well, not looking at the second encoder yet
+    # sources: mean of the source clusters' warmed-up encoders, so features of other clusters' data from the
+    # first round on; common: one random encoder for all; random: one each; copy: of the own primary encoder
+    secondary_start: Literal["sources", "common", "random", "copy"] = "sources"
     diversity: Annotated[float, Ge(0)] = 0.0  # λ_div; 0.1 goes with primary_start = "random"
     schedule: Annotated[int, Ge(0)] = 0  # K: K primary rounds, then a secondary one; 0: both every round
 
@@ -223,6 +216,7 @@ class FedDAG:
             "combine": "sum",
             "phases": "parallel",
             "source_updates": "sum",
+            "head_start": "random",
             "secondary_start": "random",
         },
     }
@@ -374,12 +368,9 @@ class FedDAG:
             visiting=visiting,
             primary=primary,
             in_turn=self.phases == "in turn",
-            alone=self.secondary_loss == "alone",
             diversity=self.diversity,
             local=self.local,
-            secondary_local=replace(
-                self.local, local_epochs=self.secondary_epochs or self.local.local_epochs
-            ),
+            secondary_epochs=self.secondary_epochs,
         )
 
     def learn(self, state: State, replies: dict[int, dict[str, TrainedDual]]) -> State:

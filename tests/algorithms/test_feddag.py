@@ -163,10 +163,9 @@ def test_with_a_secondary_encoder_that_outputs_zero_it_follows_the_single_encode
         visiting=None,
         primary=True,
         in_turn=True,
-        alone=False,
         diversity=0.0,
         local=local,
-        secondary_local=local,
+        secondary_epochs=0,
     )
     ours = engine.ask(train_dual, {client: request}, exchange)[client].reply.update
     plain = engine.ask(train, {client: Train(params=single, local=local)}, exchange)[client].reply.update
@@ -197,15 +196,38 @@ def test_primary_encoders_start_as_the_example_weighted_mean_of_the_members_warm
     assert not any("warm" in m for m in engine.memory.values()), "it is not needed any longer"
 
 
-def test_secondary_encoders_start_from_one_random_encoder_or_one_each_or_a_copy_and_heads_differ():
-    common = play(toy("feddag", {"num_clusters": 2}), rounds=0).states[0].models
-    assert common[0].select(*SECONDARY) == common[1].select(*SECONDARY)
-    assert common[0].select("head.") != common[1].select("head.")
-    settings = {"num_clusters": 2, "secondary_start": "random"}
-    random = play(toy("feddag", settings), rounds=0).states[0].models
-    assert random[0].select(*SECONDARY) != random[1].select(*SECONDARY)
-    copied = play(toy("feddag", {"num_clusters": 2, "secondary_start": "copy"}), rounds=0).states[0].models[0]
-    assert copied.select(*SECONDARY).rename("secondary.", "primary.") == copied.select("primary.")
+def first_models(**settings):
+    return play(toy("feddag", {"num_clusters": 2, **settings}), rounds=0).states[0].models
+
+
+def test_secondary_encoders_start_from_the_sources_or_one_random_encoder_or_one_each_or_a_copy():
+    def as_secondary(model):
+        return model.select("primary.").rename("primary.", "secondary.")
+
+    first, second = first_models()  # of two clusters each is the other's source
+    assert first.select(*SECONDARY) == as_secondary(second)
+    assert second.select(*SECONDARY) == as_secondary(first)
+    first, second = first_models(secondary_start="common")
+    assert first.select(*SECONDARY) == second.select(*SECONDARY)
+    first, second = first_models(secondary_start="random")
+    assert first.select(*SECONDARY) != second.select(*SECONDARY)
+    first, _ = first_models(secondary_start="copy")
+    assert first.select(*SECONDARY) == as_secondary(first)
+
+
+def test_a_warm_head_makes_two_encoders_start_as_the_model_of_one():
+    """FedDAG begins where FedDAG* begins: the second encoder's columns of the head are 0."""
+    for dual, single in zip(first_models(), first_models(encoders=1), strict=True):
+        features = single["head.weight"].shape[1]
+        assert torch.equal(dual["head.weight"][:, :features], single["head.weight"])
+        assert not dual["head.weight"][:, features:].any()
+        assert torch.equal(dual["head.bias"], single["head.bias"])
+        assert dual.select("primary.") == single.select("primary.")
+
+
+def test_random_heads_differ_between_clusters():
+    first, second = first_models(head_start="random")
+    assert first.select("head.") != second.select("head.")
 
 
 def test_without_sharing_every_cluster_is_its_own_source():

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from feddag.clustering.agglomerative import link
-from feddag.clustering.angles import AngleKind, present_classes
+from feddag.clustering.angles import AngleKind, KeptAngles, present_classes
 from feddag.clustering.arrays import FloatArray, IntArray, checked_counts, checked_matrix
 from feddag.clustering.choice import Choice, Rule, best_cut, choose, least_size
 from feddag.clustering.complementarity import (
@@ -154,6 +154,7 @@ def cluster_signatures(
         raise ValueError(f"views {options.views!r} need sketches; use views='data' without them")
     data_NN = gradient_NN = weights = None
     data_scale = gradient_scale = MinMax(0.0, 0.0)
+    kept = KeptAngles()
     if options.views != "gradient":
         if options.weighting == "frequency":
             weights = count_weights(
@@ -163,7 +164,14 @@ def cluster_signatures(
                 epsilon=options.epsilon,
                 weigh_absent=options.weigh_absent,
             )
-        data_NN = data_angles(subspaces, counts_NC, weights, kind=options.kind, weighting=options.weighting)
+        data_NN = data_angles(
+            subspaces,
+            counts_NC,
+            weights,
+            kind=options.kind,
+            weighting=options.weighting,
+            keep=kept if options.align else None,
+        )
         data_scale = min_max(data_NN)
     if options.views != "data" and sketches is not None:
         if len(checked_matrix(sketches, "sketches")) != n:
@@ -175,8 +183,15 @@ def cluster_signatures(
     alignment = None
     if options.align:
         alignment = cluster_alignment(
-            subspaces, choice.labels_N, num_classes, shared_only=options.shared_only, kind=options.kind
+            subspaces,
+            choice.labels_N,
+            num_classes,
+            shared_only=options.shared_only,
+            kind=options.kind,
+            known=kept.blocks if data_NN is not None else None,
+            seed=options.seed,
         )
+        del kept
     graph = complementarity_graph(
         counts_NC,
         choice.labels_N,

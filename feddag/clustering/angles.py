@@ -86,9 +86,7 @@ def present_classes(subspaces: Sequence[Subspaces], num_classes: int) -> np.ndar
     return present_NC
 
 
-def gather_class(
-    subspaces: Sequence[Subspaces], label: int, orthonormal: bool = False
-) -> list[VectorBlock]:
+def gather_class(subspaces: Sequence[Subspaces], label: int, orthonormal: bool = False) -> list[VectorBlock]:
     """One class of all items that have it, in blocks; only one class is ever copied."""
     found, parts = [], []
     for i, item in enumerate(subspaces):

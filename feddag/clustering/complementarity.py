@@ -111,9 +111,7 @@ def cluster_alignment(
     return (pairs_ZZC * mean_ZZC + both_absent_ZZC) / (sizes_Z[:, None] * sizes_Z[None, :])[:, :, None]
 
 
-def _mean_alignment(
-    blocks: Iterable[AngleBlock], member_ZM: FloatArray, holders_Z: FloatArray
-) -> FloatArray:
+def _mean_alignment(blocks: Iterable[AngleBlock], member_ZM: FloatArray, holders_Z: FloatArray) -> FloatArray:
     """Mean of 1 - V'/90 over the pairs of one class between two clusters, and 1 where there is none."""
     count = len(member_ZM)
     members_ZM = member_ZM.astype(np.float32)

@@ -130,7 +130,9 @@ def test_skewed_vectors_span_the_same_as_their_orthonormal_basis():
     skewed = [Subspaces(d.astype(np.float32), np.zeros(4, dtype=np.int64)) for d in doubled]
     counts = [[5]] * 4
     np.testing.assert_allclose(
-        data_angles(skewed, counts, kind="subspace"), data_angles(straight, counts, kind="subspace"), atol=1e-3
+        data_angles(skewed, counts, kind="subspace"),
+        data_angles(straight, counts, kind="subspace"),
+        atol=1e-3,
     )
 
 

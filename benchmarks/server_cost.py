@@ -4,7 +4,8 @@
     python benchmarks/server_cost.py --clients 100 1000 5000 10000 --width 784 3072 --json server.json
 
 Synthetic signatures: every client has 10 classes and 3 vectors each, in five groups. Each size runs in its
-own process. "CPU s" is the processors' time: the one to read on a busy machine. Signatures lie in a
+own process, with one thread unless --threads says more: idle threads of a matrix product spin, and would count
+as work. "CPU s" is the processors' time: the one to read on a busy machine. Signatures lie in a
 memory-mapped file, as a server would keep them, so that they can be paged out: "anonymous" is memory that
 cannot, "peak" includes mapped pages that the system chose to keep. The matrix products that all angles need
 are timed bare, some blocks of them, and their time for all blocks is stated as the bound.
@@ -12,6 +13,7 @@ are timed bare, some blocks of them, and their time for all blocks is stated as 
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -171,6 +173,7 @@ def main() -> None:
     )
     parser.add_argument("--clients", type=int, nargs="+", default=[100, 1000])
     parser.add_argument("--width", type=int, nargs="+", default=[784])
+    parser.add_argument("--threads", type=int, default=1, help="threads of one matrix product")
     parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--one", action="store_true", help="measure in this process and print JSON")
     arguments = parser.parse_args()
@@ -181,12 +184,15 @@ def main() -> None:
     for width in arguments.width:
         for n in arguments.clients:
             command = [sys.executable, __file__, "--one", "--clients", str(n), "--width", str(width)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            environment = {**os.environ, "OPENBLAS_NUM_THREADS": str(arguments.threads)}
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
             if done.returncode:
                 print(f"N={n} d={width}: failed ({done.returncode}): {done.stderr.strip()[-200:]}")
                 continue
             reports.append(json.loads(done.stdout))
-            print(f"\nN={n} d={width}, agreement with the groups {reports[-1]['agreement']:.2f}")
+            print(
+                f"\nN={n} d={width} threads={arguments.threads}, agreement with the groups {reports[-1]['agreement']:.2f}"
+            )
             print(f"{'step':<38}{'seconds':>9}{'CPU s':>9}{'anonymous GB':>14}{'peak GB':>9}")
             for name, (seconds, processor, anonymous, peak) in reports[-1]["steps"].items():
                 print(f"{name:<38}{seconds:9.2f}{processor:9.2f}{anonymous:14.2f}{peak:9.2f}", flush=True)

@@ -227,7 +227,7 @@ def _third_of_angle(half: FloatArray) -> FloatArray:
 
 
 THIRD_OF_ANGLE = Chebyshev.interpolate(_third_of_angle, 12, domain=[0, 1]).convert(kind=Polynomial).coef
-"""The same as a polynomial on [0, 1], exact to 1e-10: arccos and cos of doubles cost more than all the rest."""
+"""The same as a polynomial on [0, 1], right to 1e-11: arccos and cos cost more than all the rest."""
 
 
 def _span(rows: IntArray) -> slice | IntArray:
@@ -242,7 +242,8 @@ def _unit_rows(vectors_RD: FloatArray, owners_R: IntArray) -> tuple[FloatArray, 
     for rows in row_blocks(len(vectors_RD)):
         norms_R[rows] = np.linalg.norm(vectors_RD[rows], axis=1)
     if not norms_R.all():
-        vectors_RD, owners_R, norms_R = (values[norms_R > 0] for values in (vectors_RD, owners_R, norms_R))
+        kept_R = norms_R > 0
+        vectors_RD, owners_R, norms_R = vectors_RD[kept_R], owners_R[kept_R], norms_R[kept_R]
     vectors_RD /= norms_R[:, None]
     return vectors_RD, owners_R
 

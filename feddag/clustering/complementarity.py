@@ -92,13 +92,14 @@ def cluster_alignment(
         by_label.setdefault(block.label, []).append(block)
     for label in range(num_classes):
         blocks: Iterable[AngleBlock]
-        items_M, asked = np.arange(len(subspaces)), subspaces
+        items_M: IntArray = np.arange(len(subspaces))
+        asked = subspaces
         if known is not None:
             blocks = by_label.get(label, [])
         else:
             if present_NC[:, label].sum() > most_items:
                 items_M = _sampled_holders(labels_N, present_NC[:, label], most_items // count, generator)
-                asked = [subspaces[i] for i in items_M]
+                asked = [subspaces[i] for i in items_M.tolist()]
             blocks = class_angle_blocks(asked, num_classes=num_classes, kind=kind, only=[label])
         seen_ZM, present_M = member_ZN[:, items_M], present_NC[items_M, label]
         mean_ZZC[:, :, label] = _mean_alignment(blocks, seen_ZM, seen_ZM @ present_M)

@@ -7,7 +7,7 @@ from feddag.clustering.agglomerative import merge_thresholds, merges_at, top_nod
 from feddag.clustering.arrays import FloatArray, IntArray, canonical_labels, row_blocks
 
 MOST_CLUSTERS = 1000
-"""Cuts of more clusters are not tried. Only equal heights give so many, and thousands are never the answer."""
+"""Cuts of more clusters are not tried: only equal heights give so many, and thousands are no answer."""
 
 
 def best_cut(
@@ -15,7 +15,7 @@ def best_cut(
 ) -> tuple[float, IntArray]:
     """The cut with the best silhouette after clusters below `min_size` joined the nearest larger one.
 
-    From the finest cut to the coarsest: distances are added up by cluster once, then sums merge as clusters do.
+    From the finest cut to the coarsest: distances are added up by cluster once, then sums merge.
     """
     n = len(distances_NN)
     merges_T = np.unique([merges_at(linkage_matrix, t) for t in merge_thresholds(linkage_matrix, max_cuts)])

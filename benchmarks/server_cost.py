@@ -4,8 +4,8 @@
     python benchmarks/server_cost.py --clients 100 1000 5000 10000 --width 784 3072 --json server.json
 
 Synthetic signatures: every client has 10 classes and 3 vectors each, in five groups. Each size runs in its
-own process, with one thread unless --threads says more: idle threads of a matrix product spin, and would count
-as work. "CPU s" is the processors' time: the one to read on a busy machine. Signatures lie in a
+own process, with one thread unless --threads says more: idle threads of a matrix product spin, and would
+count as work. "CPU s" is the processors' time: the one to read on a busy machine. Signatures lie in a
 memory-mapped file, as a server would keep them, so that they can be paged out: "anonymous" is memory that
 cannot, "peak" includes mapped pages that the system chose to keep. The matrix products that all angles need
 are timed bare, some blocks of them, and their time for all blocks is stated as the bound.

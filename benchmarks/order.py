@@ -35,6 +35,7 @@ def main() -> None:
     parser.add_argument("--data", default="fashion-mnist")
     parser.add_argument("--rounds", type=int, default=30)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--only", default=",".join(VARIANTS), help="comma-separated variants")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="overrides")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / ".data" / "order.json")
@@ -43,7 +44,7 @@ def main() -> None:
     common += ["evaluation.every=5", "evaluation.after_training=false", *options.overrides]
     options.out.parent.mkdir(parents=True, exist_ok=True)
     results: dict[str, list[dict[str, float]]] = {}
-    for seed in range(1, options.seeds + 1):
+    for seed in range(options.first_seed, options.first_seed + options.seeds):
         for name in options.only.split(","):
             started = time.perf_counter()
             experiment = Experiment().with_overrides([*common, *VARIANTS[name], f"seed={seed}"])

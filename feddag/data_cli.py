@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Datasets and one's own data: list, get, check, show.", no_args_is_help=True)
 
+FEW = 12  # so many classes have a column each
+
 Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change a setting, e.g. -s partition.kind=lda"),
@@ -23,22 +25,23 @@ Name = Annotated[
 
 @app.command("list")
 def list_() -> None:
-    """List the datasets: size, terms, and whether they are there."""
+    """List the datasets: whether they are there, size of the download, terms."""
     from rich.console import Console
     from rich.table import Table
 
-    from feddag.data.catalog import DATASETS, is_there
+    from feddag.data.catalog import DATASETS, how_there
     from feddag.data.config import DataConfig
 
-    table = Table("name", "what", "terms", "download", "there", box=None)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for header in ("name", "there", "download", "terms"):
+        table.add_column(header, no_wrap=True)
+    table.add_column("what")
     for name, entry in DATASETS.items():
-        there = "always" if entry.always_there else "" if name == "own" else "no"
-        if there == "no" and is_there(DataConfig(name=name)):
-            there = "yes"
-        size = f"{entry.megabytes:,} MB" if entry.megabytes else ""
-        table.add_row(name, entry.help, entry.terms, size, there)
+        there = "" if name == "own" else how_there(DataConfig(name=name))
+        table.add_row(name, there, entry.download, entry.terms, entry.help)
     Console().print(table)
-    typer.echo(f"\nlooked for in {DataConfig().data_folder} (data.folder or FEDDAG_DATA)")
+    typer.echo(f"\nLooked for in {DataConfig().data_folder} (set data.folder or FEDDAG_DATA to change that).")
+    typer.echo('Nothing is downloaded unless you ask: feddag data get NAME. Use one: data.name = "NAME".')
 
 
 @app.command()
@@ -47,11 +50,20 @@ def get(
     set_: Overrides = None,
 ) -> None:
     """Download a dataset if it is not there, check it, and convert it for fast loading."""
-    from feddag.data.catalog import load_dataset
+    from feddag.core.errors import InvalidInput
+    from feddag.data.catalog import DATASETS, how_there, load_dataset
     from feddag.data.summary import source_line
 
+    if name not in DATASETS or name == "own":
+        names = [known for known in DATASETS if known != "own"]
+        raise InvalidInput(f"'{name}' is not a dataset that can be fetched; {_nearest(name, names)}")
     config = _experiment(name, ["data.download=true", *(set_ or [])]).data
-    typer.echo(source_line(load_dataset(config).source))
+    dataset = load_dataset(config)
+    typer.echo(source_line(dataset.source))
+    for key, note in dataset.notes.items():
+        typer.echo(f"{key}: {note}")
+    if how_there(config) == "a part":
+        typer.echo(f"For the whole set use another folder: feddag data get {name} -s data.folder=FOLDER")
 
 
 @app.command()
@@ -92,7 +104,10 @@ def show(
         dataset, experiment.partition, clients, Seed(seed), experiment.data.cache_folder
     )
     typer.echo(source_line(federation.source))
-    width = max(Console().width, 60 + 6 * min(12, federation.num_classes))
+    numbers = tuple(str(c) for c in range(federation.num_classes))
+    if federation.num_classes <= FEW and federation.class_names not in ((), numbers):
+        typer.echo("classes: " + ", ".join(f"{c} {word}" for c, word in enumerate(federation.class_names)))
+    width = max(Console().width, 60 + 6 * min(FEW, federation.num_classes))
     Console(width=width).print(_client_table(federation))
     if federation.newcomers:
         typer.echo("* joins later")
@@ -104,7 +119,7 @@ def show(
             plot(federation, picture)
         except OSError as error:
             raise InvalidInput(f"{picture}: cannot be written ({error.strerror})") from error
-        typer.echo(str(picture))
+        typer.echo(f"wrote {picture}")
 
 
 def _experiment(name: str, overrides: list[str]) -> "Experiment":
@@ -118,7 +133,17 @@ def _experiment(name: str, overrides: list[str]) -> "Experiment":
     if Path(name).exists():
         settings = {"data": {"name": "own", "path": name}}
         return Experiment.from_settings(settings).with_overrides(overrides)
-    raise InvalidInput(f"'{name}' is neither a dataset ({', '.join(DATASETS)}) nor a folder or table")
+    raise InvalidInput(
+        f"'{name}' is neither a dataset nor a folder or table; {_nearest(name, list(DATASETS))}"
+    )
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    """The name that was probably meant, else all of them."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"datasets are {', '.join(known)}"
 
 
 def _check_dataset(config: "DataConfig") -> None:
@@ -135,6 +160,7 @@ def _check_dataset(config: "DataConfig") -> None:
         if tags is not None:
             more = ", …" if len(tags.names) > 6 else ""
             typer.echo(f"{what}: {len(tags.names)} ({', '.join(tags.names[:6])}{more})")
+    typer.echo(f"SHA-256: {dataset.source.sha256}")
     for key, note in dataset.notes.items():
         typer.echo(f"{key}: {note}")
     table = Table("class", "training", "test", box=None)
@@ -174,7 +200,7 @@ def _client_table(federation: object) -> object:
     from feddag.data.summary import client_rows
 
     assert isinstance(federation, Federation)
-    few = federation.num_classes <= 12
+    few = federation.num_classes <= FEW
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("client", no_wrap=True)
     for header in (
@@ -184,12 +210,20 @@ def _client_table(federation: object) -> object:
         *(map(str, range(federation.num_classes)) if few else ["classes"]),
     ):
         table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("planted group", no_wrap=True)
     rows = client_rows(federation)
+    if any(row.group for row in rows):
+        table.add_column("planted group", no_wrap=True)
     for row in rows[:100]:
         counts = [str(c) if c else "·" for c in row.counts] if few else [str(sum(c > 0 for c in row.counts))]
         name = row.client + ("*" if row.newcomer else "")
-        table.add_row(name, str(row.train), str(row.validation), str(row.test), *counts, row.group)
+        table.add_row(
+            name,
+            str(row.train),
+            str(row.validation),
+            str(row.test),
+            *counts,
+            *([row.group] if row.group else []),
+        )
     if len(rows) > 100:
         table.caption = f"the first 100 of {len(rows)} clients"
     return table

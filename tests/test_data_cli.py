@@ -41,11 +41,13 @@ def test_show_writes_two_pictures_and_prints_classes_by_clients(tmp_path):
         "-s",
         "data.max_train=300",
     )
-    result = call("show", "digits", "-n", "10", *settings, "--out", tmp_path)
+    result = call("show", "fashion-mnist-sample", "-n", "10", *settings, "--out", tmp_path)
     assert result.exit_code == 0
     assert "planted group" in result.output
+    assert "classes: 0 T-shirt/top, 1 Trouser, " in result.output
+    assert f"wrote {tmp_path / 'fashion-mnist-sample-samples.png'}" in result.output.replace("\n", "")
     assert "joins later" in result.output
-    for name in ("digits-samples.png", "digits-classes.png"):
+    for name in ("fashion-mnist-sample-samples.png", "fashion-mnist-sample-classes.png"):
         with Image.open(tmp_path / name) as picture:
             assert np.asarray(picture.convert("L")).std() > 5
 
@@ -62,7 +64,7 @@ def test_check_ones_own_folder_says_everything_and_ends_with_two(tmp_path):
 
 
 def test_an_unknown_name_is_one_sentence():
-    with pytest.raises(InvalidInput, match="'cifar' is neither a dataset"):
+    with pytest.raises(InvalidInput, match=r"'cifar' is neither a dataset .*; did you mean cifar10"):
         call("show", "cifar")
 
 

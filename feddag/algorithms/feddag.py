@@ -82,6 +82,7 @@ class TrainDual:
     in_turn: bool  # whether the secondary phase sees what the primary phase has just learned
     diversity: float
     local: LocalTraining
+    secondary_epochs: int  # 0: as in the primary phase
 
 
 @message
@@ -105,9 +106,21 @@ def train_dual(request: TrainDual, client: Client) -> TrainedDual:
     if visiting is not None:
         seed = client.seed / "secondary"
         guest = (trained if request.in_turn else model).replace(visiting)
-        guest = sgd(client, guest, request.local, network="dual", train=SECONDARY, seed=seed)
+        local = request.local
+        if request.secondary_epochs:
+            local = replace(local, local_epochs=request.secondary_epochs, local_steps=0)
+        guest = sgd(client, guest, local, network="dual", train=SECONDARY, seed=seed)
         visited = guest.select(*SECONDARY) - visiting
     return TrainedDual(update=update, visiting=visited, examples=len(client.train))
+
+
+def widened(warm: Params, dual: Params) -> Params:
+    """A one-encoder model as part of a two-encoder one: its head does not look at the second encoder yet."""
+    if "head.weight" not in warm:
+        return warm
+    weight = torch.zeros_like(dual["head.weight"])
+    weight[:, : weight.shape[1] // 2] = warm["head.weight"]
+    return Params.of({**warm, "head.weight": weight})
 
 
 def diverse(weight: float) -> Loss:
@@ -178,9 +191,12 @@ class FedDAG:
     # in turn: the secondary phase under the primary encoder and head just trained; both phases from the same
     # round-start model ("parallel", Eqs. 17 and 20) move head and features against each other, and diverge
     phases: Literal["in turn", "parallel"] = "in turn"
+    secondary_epochs: Annotated[int, Ge(0)] = 0  # of the secondary phase; 0: as many as the primary phase
     primary_start: Literal["warm", "random"] = "warm"  # Eq. 22, or the appendix's alternative
-    # common: one random encoder for all, as encoders that are averaged must start alike; random: one each
-    secondary_start: Literal["common", "random", "copy"] = "common"
+    head_start: Literal["warm", "random"] = "warm"  # warm: as well, not looking at the second encoder yet
+    # sources: mean of the source clusters' warmed-up encoders, so features of other clusters' data from the
+    # first round on; common: one random encoder for all; random: one each; copy: of the own primary encoder
+    secondary_start: Literal["sources", "common", "random", "copy"] = "sources"
     diversity: Annotated[float, Ge(0)] = 0.0  # λ_div; 0.1 goes with primary_start = "random"
     schedule: Annotated[int, Ge(0)] = 0  # K: K primary rounds, then a secondary one; 0: both every round
 
@@ -200,6 +216,7 @@ class FedDAG:
             "combine": "sum",
             "phases": "parallel",
             "source_updates": "sum",
+            "head_start": "random",
             "secondary_start": "random",
         },
     }
@@ -210,6 +227,7 @@ class FedDAG:
         signatures, clustering = self.find_clusters(server)
         frame = clustering.frame
         clusters = Clusters.from_labels(list(signatures), clustering.labels_N)
+        sources = self.sources(clustering.graph, len(clusters))
         server.note(
             num_clusters=len(clusters),
             sizes=[len(members) for members in clusters.members],
@@ -219,8 +237,8 @@ class FedDAG:
         )
         return State(
             clusters=clusters,
-            models=self.initial_models(signatures, clusters, server),
-            sources=self.sources(clustering.graph, len(clusters)),
+            models=self.initial_models(signatures, clusters, sources, server),
+            sources=sources,
             signatures=signatures,
             start=start,
             mask=mask,
@@ -296,20 +314,27 @@ class FedDAG:
         return "dual" if self.encoders == 2 else "single"
 
     def initial_models(
-        self, signatures: dict[str, Signature], clusters: Clusters, server: Server
+        self,
+        signatures: dict[str, Signature],
+        clusters: Clusters,
+        sources: tuple[tuple[int, ...], ...],
+        server: Server,
     ) -> tuple[Params, ...]:
         """Θ_z^{1f} is the mean of the members' warmed-up encoders, weighted by samples (Eq. 22)."""
         models = [server.initial_params(self.network, f"cluster {z}") for z in range(len(clusters))]
         if self.primary_start == "warm":
-            parts = ("primary.",) if self.encoders == 2 else PRIMARY
+            parts = ("primary.",) if self.encoders == 2 and self.head_start == "random" else PRIMARY
             replies = server.ask(share_warm, broadcast(ShareWarm(prefixes=parts), signatures))
             for z, members in clusters.group(replies).items():
                 warm = mean([r.params for r in members.values()], [signatures[c].examples for c in members])
-                models[z] = models[z].replace(warm)
+                models[z] = models[z].replace(warm if self.encoders == 1 else widened(warm, models[z]))
         if self.encoders == 2 and self.secondary_start == "common":
             models = [m.replace(models[0].select(*SECONDARY)) for m in models]
-        if self.encoders == 2 and self.secondary_start == "copy":
-            models = [m.replace(m.select("primary.").rename("primary.", "secondary.")) for m in models]
+        if self.encoders == 2 and self.secondary_start in ("copy", "sources"):
+            warm_Z = [m.select("primary.").rename("primary.", "secondary.") for m in models]
+            if self.secondary_start == "sources":
+                warm_Z = [mean([warm_Z[q] for q in sources[z]]) for z in range(len(models))]
+            models = [m.replace(warm) for m, warm in zip(models, warm_Z, strict=True)]
         return tuple(models)
 
     def round(self, state: State, server: Server) -> State:
@@ -347,6 +372,7 @@ class FedDAG:
             in_turn=self.phases == "in turn",
             diversity=self.diversity,
             local=self.local,
+            secondary_epochs=self.secondary_epochs,
         )
 
     def learn(self, state: State, replies: dict[int, dict[str, TrainedDual]]) -> State:
@@ -375,8 +401,20 @@ class FedDAG:
         return Deployment(models=(state.models[z],), network=self.network)
 
     def explain(self, state: State) -> ClusteringResult:
-        """Every step from the signatures to the clusters, for people who ask why."""
-        return self.cluster(state.signatures, state.mask)
+        """Every step from the signatures to the clusters, for people who ask why.
+
+        Shown are the clusters and sources in use: newcomers have joined them since, old clients stayed.
+        """
+        result, labels = self.cluster(state.signatures, state.mask), state.clusters.labels()
+        used_N = np.array([labels[c] for c in state.signatures])
+        edges = [(p, q) for p, sources in enumerate(state.sources) for q in sources if p != q]
+        learners_E, sources_E = np.array(edges, dtype=np.int64).reshape(-1, 2).T
+        return replace(
+            result,
+            labels_N=used_N,
+            choice=replace(result.choice, labels_N=used_N),
+            graph=replace(result.graph, learners_E=learners_E, sources_E=sources_E),
+        )
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Newcomers sign from the stored start and mask; old clients stay where they are (G1–G3)."""

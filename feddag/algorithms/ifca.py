@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """IFCA (Ghosh et al., 2020): every client picks the model that fits its training data best, and trains it."""
 
+import math
 from collections import Counter
 from collections.abc import Iterable
 from typing import Annotated
 
 from annotated_types import Ge
-from scipy.stats import entropy
 
 from feddag.core.algorithm import Server, algorithm, broadcast
 from feddag.core.deployment import Deployment, LocalTraining
@@ -138,7 +138,7 @@ class IFCA:
         if self.share_encoder:
             models = with_encoder_of(step(state.models[0], replies), models)
         choices = self.count(reply.cluster for reply in replies.values())
-        server.note(choices=choices, choice_entropy=float(entropy(choices)))  # 0: all chose the same model
+        server.note(choices=choices, choice_entropy=entropy(choices))  # 0: all chose the same model
         return State(models=models)
 
     def count(self, choices: Iterable[int]) -> list[int]:
@@ -155,3 +155,8 @@ class IFCA:
         replies = server.ask(choose, broadcast(self.offer(state), newcomers))
         server.note(newcomer_choices={client: reply.cluster for client, reply in replies.items()})
         return state
+
+
+def entropy(counts: list[int]) -> float:
+    """Entropy of the shares that counts are of their sum, in nats."""
+    return sum(-n / sum(counts) * math.log(n / sum(counts)) for n in counts if n)

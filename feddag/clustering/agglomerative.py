@@ -8,7 +8,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.cluster.hierarchy import linkage
-from sklearn.metrics import adjusted_rand_score
 
 from feddag.clustering.arrays import (
     FloatArray,
@@ -172,6 +171,8 @@ def score_cuts(
 
 def agreement(labels: ArrayLike, truth: ArrayLike) -> float:
     """Adjusted Rand index of two partitions: 1 when they are equal, about 0 when they are unrelated."""
+    from sklearn.metrics import adjusted_rand_score
+
     return float(adjusted_rand_score(np.asarray(truth), np.asarray(labels)))
 
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.stats import rankdata
 
 from feddag.clustering.angles import (
     AngleBlock,
@@ -43,6 +42,8 @@ def demand_and_supply(counts: ArrayLike, *, lacking_classes: bool = True) -> tup
 
     A class that the item lacks has supply 0 and demand m + 1, above all it has; 0 if not `lacking_classes`.
     """
+    from scipy.stats import rankdata
+
     counts_NC = checked_counts(counts)
     present_NC = counts_NC > 0
     distinct_N1 = present_NC.sum(axis=1, keepdims=True)

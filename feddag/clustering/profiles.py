@@ -3,7 +3,6 @@
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from sklearn.metrics import silhouette_score
 
 from feddag.clustering.arrays import FloatArray, IntArray
 from feddag.clustering.spectral import kmeans_labels
@@ -43,6 +42,8 @@ def leading_directions(columns_NM: FloatArray, most: int | None) -> FloatArray:
 
 def best_count(points_NF: FloatArray, most: int, seed: int) -> int:
     """The number of k-means clusters from 2 to `most` with the greatest silhouette; 1 if none is defined."""
+    from sklearn.metrics import silhouette_score
+
     scores = {}
     for count in range(2, most + 1):
         labels = kmeans_labels(points_NF, count, seed)

@@ -3,9 +3,6 @@
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.cluster import KMeans, SpectralClustering
-from sklearn.manifold import spectral_embedding as sklearn_embedding
-from sklearn.metrics import davies_bouldin_score
 
 from feddag.clustering.arrays import FloatArray, IntArray, canonical_labels, checked_matrix
 
@@ -13,6 +10,8 @@ from feddag.clustering.arrays import FloatArray, IntArray, canonical_labels, che
 def spectral_embedding(affinity_NN: ArrayLike, dimensions: int, seed: int) -> FloatArray:
     """Leading eigenvectors of the normalised graph Laplacian, one row per item."""
     matrix_NN = checked_matrix(affinity_NN, "affinity")
+    from sklearn.manifold import spectral_embedding as sklearn_embedding
+
     embedded = sklearn_embedding(matrix_NN, n_components=dimensions, random_state=seed, drop_first=False)
     return np.asarray(embedded)
 
@@ -22,6 +21,8 @@ def spectral_labels(affinity_NN: ArrayLike, count: int, seed: int) -> IntArray:
     matrix_NN = checked_matrix(affinity_NN, "affinity")
     if count <= 1 or len(matrix_NN) <= count:
         return np.zeros(len(matrix_NN), dtype=np.int64) if count <= 1 else np.arange(len(matrix_NN))
+    from sklearn.cluster import SpectralClustering
+
     model = SpectralClustering(
         n_clusters=count, affinity="precomputed", assign_labels="cluster_qr", random_state=seed
     )
@@ -34,6 +35,8 @@ def kmeans_labels(points: ArrayLike, count: int, seed: int, restarts: int = 10) 
     count = min(count, len(np.unique(points_ND, axis=0)))
     if count <= 1:
         return np.zeros(len(points_ND), dtype=np.int64)
+    from sklearn.cluster import KMeans
+
     model = KMeans(n_clusters=count, n_init=restarts, random_state=seed)
     return canonical_labels(model.fit(points_ND).labels_)
 
@@ -43,4 +46,6 @@ def davies_bouldin(points: ArrayLike, labels_N: IntArray) -> float:
     count = len(np.unique(labels_N))
     if not 1 < count < len(labels_N):
         return float("inf")
+    from sklearn.metrics import davies_bouldin_score
+
     return float(davies_bouldin_score(checked_matrix(points, "points"), labels_N))

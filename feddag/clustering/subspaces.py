@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import eigh
 from scipy.sparse.linalg import svds
-from sklearn.utils.extmath import randomized_svd
 
 from feddag.clustering.arrays import FloatArray, IntArray
 
@@ -139,6 +138,8 @@ def _by_lanczos(x_ND: FloatArray, p: int) -> tuple[FloatArray, FloatArray]:
 def _randomised(x_ND: FloatArray, p: int, generator: np.random.Generator) -> tuple[FloatArray, FloatArray]:
     """Halko's randomised SVD; few power iterations are wrong by many degrees on images, hence 12."""
     seed = int(generator.integers(2**31 - 1))
+    from sklearn.utils.extmath import randomized_svd
+
     _, values_p, vectors_pD = randomized_svd(
         x_ND, min(p, *x_ND.shape), n_oversamples=10, n_iter=12, random_state=seed
     )

@@ -19,7 +19,7 @@ import numpy as np
 
 from feddag.core.errors import InvalidInput
 
-VERSION = "1"  # part of every key: raise it when a reader changes what it makes of the same files
+VERSION = "2"  # part of every key: raise it when a reader changes what it makes of the same files
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from feddag.data.datasets import (
     tiny_imagenet_c,
     uci_har,
 )
+from feddag.data.download import Download, size_in_words
 from feddag.data.loading import Present
 
 
@@ -36,114 +37,136 @@ class DatasetEntry:
     help: str
     load: Callable[[DataConfig], Dataset]
     terms: str = ""
-    megabytes: int = 0  # of the download; 0: none
+    downloads: Sequence[Download] = ()
     always_there: bool = False
     layouts: Sequence[Present] = ()  # how it may lie in the data folder
     system: Sequence[tuple[Path, Present]] = ()
+    made_from: Sequence[Present] = ()  # what it can be made from instead
+
+    @property
+    def download(self) -> str:
+        """How much would be fetched, in words; "" where nothing can be."""
+        return size_in_words(self.downloads).replace("about ", "~") if self.downloads else ""
 
 
 DATASETS: dict[str, DatasetEntry] = {
     "cifar10": DatasetEntry(
-        "50,000 + 10,000 colour images, 32×32, 10 classes",
+        "60,000 colour images, 32×32, 10 classes",
         cifar10.load,
-        "none stated; cite",
-        170,
+        "not stated",
+        [cifar10.DOWNLOAD],
         layouts=cifar10.LAYOUTS,
     ),
     "cifar100": DatasetEntry(
-        "50,000 + 10,000 colour images, 32×32, 100 classes",
+        "60,000 colour images, 32×32, 100 classes",
         cifar100.load,
-        "none stated; cite",
-        169,
+        "not stated",
+        [cifar100.DOWNLOAD],
         layouts=cifar100.LAYOUTS,
     ),
     "fashion-mnist": DatasetEntry(
-        "60,000 + 10,000 grey images, 28×28, 10 classes",
+        "70,000 grey images, 28×28, 10 classes",
         fashion_mnist.load,
-        "MIT (Zalando)",
-        31,
+        "MIT",
+        fashion_mnist.DOWNLOADS,
         layouts=(*fashion_mnist.LAYOUTS, fashion_mnist.PART),
         system=[(fashion_mnist.DEBIAN, fashion_mnist.PUBLISHED)],
     ),
     "svhn": DatasetEntry(
-        "73,257 + 26,032 digits, 32×32 colour", svhn.load, "non-commercial", 246, layouts=svhn.LAYOUTS
+        "99,289 house numbers, 32×32, 10 classes",
+        svhn.load,
+        "non-commercial",
+        svhn.DOWNLOADS,
+        layouts=svhn.LAYOUTS,
     ),
     "cifar10-c": DatasetEntry(
-        "CIFAR-10's test images in 19 corruptions and clean; made from CIFAR-10 if need be",
+        "CIFAR-10's test images in 19 corruptions",
         cifar10_c.load,
         "CC BY 4.0",
-        2918,
-        layouts=(*cifar10_c.LAYOUTS, *cifar10.LAYOUTS),
+        [cifar10_c.DOWNLOAD],
+        layouts=cifar10_c.LAYOUTS,
+        made_from=cifar10.LAYOUTS,
     ),
     "tiny-imagenet": DatasetEntry(
-        "100,000 + 10,000 colour images, 64×64, 200 classes",
+        "110,000 colour images, 64×64, 200 classes",
         tiny_imagenet.load,
         "non-commercial",
-        248,
+        [tiny_imagenet.DOWNLOAD],
         layouts=tiny_imagenet.LAYOUTS,
     ),
     "tiny-imagenet-c": DatasetEntry(
-        "Tiny-ImageNet's validation images in up to 19 corruptions and clean; made if need be",
+        "its validation images, 15 or 19 corruptions",
         tiny_imagenet_c.load,
         "non-commercial",
-        layouts=(*tiny_imagenet_c.LAYOUTS, *tiny_imagenet.LAYOUTS),
+        tiny_imagenet_c.DOWNLOADS[:1],
+        layouts=tiny_imagenet_c.LAYOUTS,
+        made_from=tiny_imagenet.LAYOUTS,
     ),
     "pacs": DatasetEntry(
-        "9,991 images in 4 domains, 7 classes, read as 64×64",
+        "9,991 images, 4 domains, 7 classes",
         pacs.load,
-        "none stated; cite",
+        "not stated",
+        [pacs.DOWNLOAD],
         layouts=pacs.LAYOUTS,
     ),
     "office-caltech10": DatasetEntry(
-        "2,533 images in 4 domains, 10 classes, read as 64×64",
+        "2,533 images, 4 domains, 10 classes",
         office_caltech10.load,
-        "none stated; cite",
+        "not stated",
+        [office_caltech10.ARCHIVE],
         layouts=office_caltech10.LAYOUTS,
     ),
     "landmarks": DatasetEntry(
-        "Landmarks-Users-160K: 164,172 photographs by 1,262 people, read as 64×64",
+        "164,172 photographs by 1,262 people; the download is the split alone",
         landmarks.load,
         "CC BY",
-        1,
+        [landmarks.SPLIT],
         layouts=landmarks.LAYOUTS,
     ),
     "uci-har": DatasetEntry(
-        "10,299 windows of 9 sensors from 30 people (natural clients), 6 activities",
+        "phone sensors of 30 people, 6 activities",
         uci_har.load,
         "non-commercial",
-        61,
+        [uci_har.DOWNLOAD],
         layouts=uci_har.LAYOUTS,
     ),
     "shakespeare": DatasetEntry(
-        "next character, by speaker (natural clients)",
+        "next character, by speaker",
         shakespeare.load,
         "public domain",
+        [shakespeare.TEXT],
         layouts=shakespeare.LAYOUTS,
     ),
     "digits": DatasetEntry(
-        "scikit-learn's 1,797 digits, 8×8 grey, 10 classes", digits.load, "BSD-3-Clause", always_there=True
+        "1,797 grey images, 8×8, 10 classes", digits.load, "BSD-3-Clause", always_there=True
     ),
     "fashion-mnist-sample": DatasetEntry(
-        "6,000 + 1,000 Fashion-MNIST images, 28×28 grey, 10 classes",
+        "7,000 images of Fashion-MNIST",
         fashion_mnist_sample.load,
-        "MIT (Zalando)",
+        "MIT",
         always_there=True,
     ),
     "synthetic": DatasetEntry(
-        "Gaussian mixtures, one per planted group", synthetic.load, "none needed", always_there=True
+        "Gaussian mixtures, one per group", synthetic.load, "none needed", always_there=True
     ),
-    "own": DatasetEntry("your own folder or table; data.path says where", own.load, "yours"),
+    "own": DatasetEntry("your own: feddag data check FOLDER", own.load, "yours"),
 }
 
 
-def is_there(config: DataConfig) -> bool:
-    """Whether a dataset can be loaded without a download; nothing is converted to find out."""
+def how_there(config: DataConfig) -> str:
+    """Whether a dataset can be loaded without a download; nothing is read or converted to find out.
+
+    "always", "yes", "a part" (of the published set), "can be made" (from clean images), or "no".
+    """
     entry = DATASETS[config.name]
     if entry.always_there:
-        return True
-    return any(layout.missing(config.data_folder) is None for layout in entry.layouts) or any(
-        layout.missing(place) is None for place, layout in entry.system
-    )
+        return "always"
+    root = config.data_folder
+    here = [layout for layout in entry.layouts if layout.missing(root) is None]
+    here += [layout for place, layout in entry.system if layout.missing(place) is None]
+    if here:
+        return "a part" if all(layout.part for layout in here) else "yes"
+    return "can be made" if any(layout.missing(root) is None for layout in entry.made_from) else "no"
 
 
 def load_dataset(config: DataConfig) -> Dataset:

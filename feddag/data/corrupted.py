@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Corrupted copies of clean test images: what CIFAR-10-C and Tiny-ImageNet-C are made of."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from feddag.data.config import DataConfig
 from feddag.data.corruptions import CORRUPTIONS, corrupt
 from feddag.data.dataset import Dataset, part_of
 from feddag.data.federation import Pool, Source
-from feddag.data.hashing import sha256_of_text
+from feddag.data.hashing import sha256_of_files, sha256_of_text
 from feddag.data.holdout import held_out_mask
 from feddag.data.loading import Content, Samples, from_entry, write_content
 from feddag.data.progress import watched
@@ -23,6 +23,11 @@ ALL = ("clean", *CORRUPTIONS)
 TEST_SHARE = 0.2
 CHUNK = 1000
 SEED = Seed(0) / "corrupted-images"
+SPLIT = "ours: 20% of the clean images, with all their corruptions"
+MADE = (
+    "made here from clean images with the constants of CIFAR-10-C; contrast, pixelate, brightness, saturate "
+    "and Gaussian blur equal the published files, the others only follow the description"
+)
 
 # (domain, rows of the clean images) → those images in that domain, uint8 (n, channels, height, width)
 ImagesOf = Callable[[str, np.ndarray], np.ndarray]
@@ -36,7 +41,8 @@ def generated(
     def images_of(domain: str, rows: np.ndarray) -> np.ndarray:
         return corrupt(np.asarray(clean.x[rows]), domain, config.severity, rows.tolist(), SEED)
 
-    detail = f"made from {origin.dataset} ({origin.kind}), severity {config.severity}"
+    part = "" if origin.complete else ", which is only a part"
+    detail = f"made from {origin.dataset} ({origin.kind}{part}), severity {config.severity}"
     source = Source(dataset=config.name, kind="generated", detail=detail)
     return load_domains(
         config,
@@ -47,7 +53,8 @@ def generated(
         np.asarray(clean.y),
         class_names,
         scaling,
-        origin.complete,
+        complete=False,  # a stand-in: most of its bits are not those of the published files
+        notes={"corruptions": MADE},
     )
 
 
@@ -61,8 +68,14 @@ def load_domains(
     class_names: Sequence[str],
     scaling: Scaling,
     complete: bool,
+    notes: Mapping[str, str] | None = None,
+    files: Sequence[Path] = (),
 ) -> Dataset:
-    """Every clean image in every domain; an image is for training in all domains or for testing in all."""
+    """Every clean image in every domain; an image is for training in all domains or for testing in all.
+
+    `key` says what the images are made from. The SHA-256 in the result is that of the files, where the images
+    come from files, and of the images themselves, where they are made.
+    """
     train, test = _choose_images(config, y, len(domains))
 
     def chunks(rows: np.ndarray) -> Iterator[np.ndarray]:
@@ -87,9 +100,11 @@ def load_domains(
             class_names=class_names,
             domain_names=domains,
             complete=complete and len(train) + len(test) == len(y),
-            notes={"test split": "ours: 20% of the clean images, with all their corruptions"},
+            notes={"test split": SPLIT, **(notes or {})},
         )
-        return write_content(folder, content)
+        facts = write_content(folder, content)
+        hashed = (files, config.data_folder) if files else (folder.glob("*.npy"), folder)
+        return {**facts, "sha256": sha256_of_files(*hashed)}
 
     settings = f"{source.kind} {key} {config.severity} {config.max_train} {config.max_test} {domains}"
     entry = cached(config.cache_folder, config.name, sha256_of_text(settings), make)
@@ -99,7 +114,7 @@ def load_domains(
         detail=source.detail,
         train_samples=len(entry.arrays["train_y"]),
         test_samples=len(entry.arrays["test_y"]),
-        sha256=key,
+        sha256=entry.facts["sha256"],
         complete=entry.facts["complete"],
     )
     return from_entry(entry.arrays, entry.facts, found, scaling)

@@ -23,7 +23,7 @@ def read_domain_atlases(folder: Path, counts: Mapping[str, int]) -> Content:
     names = [str(name) for name in labels["domains"]]
     y = [labels[f"y_{name}"].astype(np.int64) for name in names]
     images = [tiles(folder / f"{name}.webp", SIZE, len(of)) for name, of in zip(names, y, strict=True)]
-    return _split(images, y, names, [str(name) for name in labels["classes"]], counts)
+    return split_domains(images, y, names, [str(name) for name in labels["classes"]], counts)
 
 
 def read_domain_folders(
@@ -47,7 +47,7 @@ def read_domain_folders(
             raise InvalidInput(f"{place}: no images of domain '{domain}'")
         images.append(np.concatenate(list(resized(files, SIZE))))
         y.append(np.array(labels))
-    return _split(images, y, list(domains), list(classes), counts)
+    return split_domains(images, y, list(domains), list(classes), counts)
 
 
 def _first_folder(folder: Path, names: Sequence[str]) -> Path:
@@ -57,7 +57,7 @@ def _first_folder(folder: Path, names: Sequence[str]) -> Path:
     raise InvalidInput(f"{folder}: no folder {' or '.join(names)}")
 
 
-def _split(
+def split_domains(
     images: list[np.ndarray],
     y: list[np.ndarray],
     names: list[str],

@@ -3,21 +3,19 @@
 
 import errno
 import hashlib
+import json
 import os
-import tarfile
-import tempfile
-import zipfile
-import zlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException, IncompleteRead
-from pathlib import Path, PurePosixPath
-from typing import IO
+from pathlib import Path
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from feddag.core.errors import InvalidInput
 from feddag.data.progress import progress_bar
+from feddag.data.unpack import unpack
 
 CHUNK = 1 << 20
 ATTEMPTS = 3
@@ -29,11 +27,28 @@ class Download:
 
     url: str
     name: str  # file name below the data folder
-    size: int | None = None
+    size: int | None = None  # in bytes, if it is published; checked
+    about: int = 0  # where the size is not published: in megabytes, for people only
     sha256: str = ""
     md5: str = ""
     unpack: bool = False
     unpacked_limit: int = 20_000_000_000
+    # Where no hash is published: looks at what was unpacked and says what is wrong with it, or None.
+    wrong: Callable[[Path], str | None] | None = None
+
+    @property
+    def has_hash(self) -> bool:
+        """Whether its publishers or others say which hash it has."""
+        return bool(self.sha256 or self.md5)
+
+
+def size_in_words(downloads: Sequence[Download]) -> str:
+    """How much would be fetched; sizes nobody published begin with "about"."""
+    if any(download.size is None and not download.about for download in downloads):
+        return "size unknown"
+    size = sum(1e6 * download.about if download.size is None else download.size for download in downloads)
+    about = "" if all(download.size is not None for download in downloads) else "about "
+    return f"{about}{max(1, round(size / 1e6)):,} MB"
 
 
 def fetch(download: Download, folder: Path, limit: int, timeout: float = 60.0) -> Path:
@@ -54,10 +69,65 @@ def fetch(download: Download, folder: Path, limit: int, timeout: float = 60.0) -
                 raise InvalidInput(f"{download.url}: {wrong}; nothing was unpacked, the file was removed")
             os.replace(part, target)
         if download.unpack:
-            unpack(target, folder, download.unpacked_limit)
+            _unpack(download, target, folder)
+        _write_receipt(download, folder)
     except OSError as error:
         raise InvalidInput(_sentence(folder, error)) from error
     return target
+
+
+def fetch_first(downloads: Sequence[Download], folder: Path, limit: int) -> Path:
+    """Fetch the first of several versions of one dataset that can be had."""
+    problems = []
+    for download in downloads:
+        try:
+            return fetch(download, folder, limit)
+        except InvalidInput as error:
+            problems.append(str(error))
+    raise InvalidInput("; ".join(problems))
+
+
+def _unpack(download: Download, archive: Path, folder: Path) -> None:
+    try:
+        unpack(archive, folder, download.unpacked_limit, download.wrong)
+    except InvalidInput:
+        if not download.has_hash:
+            archive.unlink()  # nothing says that it is the right file: the next call fetches it anew
+        raise
+
+
+# -- receipts: what was fetched from where, and how it was checked -------------------------------------
+
+
+def _receipt(folder: Path, download: Download) -> Path:
+    return folder / (download.name + ".receipt.json")
+
+
+def _write_receipt(download: Download, folder: Path) -> None:
+    target = folder / download.name
+    with target.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    checked = "sha256" if download.sha256 else "md5" if download.md5 else "none published"
+    facts = {"url": download.url, "bytes": target.stat().st_size, "sha256": sha256, "hash checked": checked}
+    _receipt(folder, download).write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def receipt_notes(downloads: Sequence[Download], folder: Path) -> dict[str, str]:
+    """What the receipts of downloads say, for the notes of a dataset; nothing where nothing was fetched."""
+    notes = {}
+    for download in downloads:
+        try:
+            facts = json.loads(_receipt(folder, download).read_text())
+            checked = {
+                "sha256": "SHA-256 as published",
+                "md5": "MD5 as published",
+                "none published": f"its hash is NOT published, only counts were checked; "
+                f"SHA-256 as received: {facts['sha256']}",
+            }[facts["hash checked"]]
+            notes[f"download {Path(download.name).name}"] = f"{facts['url']}; {checked}"
+        except (OSError, ValueError, KeyError):
+            continue
+    return notes
 
 
 def _sentence(folder: Path, error: OSError) -> str:
@@ -141,76 +211,3 @@ def _fetch_rest(download: Download, part: Path, limit: int, timeout: float) -> N
                 update(have)
         if total is not None and have < total:
             raise IncompleteRead(b"", total - have)
-
-
-# -- unpacking -----------------------------------------------------------------------------------------
-
-
-def unpack(archive: Path, folder: Path, limit: int) -> None:
-    """Unpack plain files and folders below the folder, all or none; refuse everything else."""
-    try:
-        with tempfile.TemporaryDirectory(prefix=".unpack-", dir=folder) as temporary:
-            staging = Path(temporary)
-            if zipfile.is_zipfile(archive):
-                _unpack_zip(archive, staging, limit)
-            else:
-                _unpack_tar(archive, staging, limit)
-            for top in sorted(staging.iterdir()):
-                _move(top, folder / top.name)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
-        raise InvalidInput(f"{archive.name}: damaged archive ({error})") from error
-
-
-def _unpack_tar(archive: Path, staging: Path, limit: int) -> None:
-    written = 0
-    with tarfile.open(archive) as tar:
-        for member in tar:
-            path = _safe_path(archive, member.name, staging)
-            if member.isdir():
-                path.mkdir(parents=True, exist_ok=True)
-            elif member.isfile():
-                source = tar.extractfile(member)
-                assert source is not None
-                written = _copy(archive, source, path, written, limit)
-            else:
-                raise InvalidInput(f"{archive.name}: member '{member.name}' is neither a file nor a folder")
-
-
-def _unpack_zip(archive: Path, staging: Path, limit: int) -> None:
-    written = 0
-    with zipfile.ZipFile(archive) as pack:
-        for member in pack.infolist():
-            path = _safe_path(archive, member.filename, staging)
-            if member.is_dir():
-                path.mkdir(parents=True, exist_ok=True)
-            else:
-                with pack.open(member) as source:
-                    written = _copy(archive, source, path, written, limit)
-
-
-def _safe_path(archive: Path, name: str, folder: Path) -> Path:
-    """Where a member goes; names that lead out of the folder are refused."""
-    parts = PurePosixPath(name.replace("\\", "/"))
-    if parts.is_absolute() or ".." in parts.parts or ":" in name:
-        raise InvalidInput(f"{archive.name}: member '{name}' leads out of the folder; nothing was unpacked")
-    return folder / parts
-
-
-def _copy(archive: Path, source: IO[bytes], path: Path, written: int, limit: int) -> int:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        while chunk := source.read(CHUNK):
-            written += len(chunk)
-            if written > limit:
-                raise InvalidInput(f"{archive.name}: unpacks to more than {limit:,} bytes; nothing was kept")
-            file.write(chunk)
-    return written
-
-
-def _move(source: Path, target: Path) -> None:
-    """Put a file or folder in its place; a folder that is there already is filled up."""
-    if source.is_dir() and target.is_dir():
-        for inner in source.iterdir():
-            _move(inner, target / inner.name)
-    else:
-        os.replace(source, target)

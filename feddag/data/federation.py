@@ -86,7 +86,7 @@ class Federation:
         y = np.asarray(pool.y[rows], dtype=np.int64)
         if share.relabel is not None:
             y = share.relabel[y]
-        return Examples(x=np.asarray(pool.x[rows]), y=y, num_classes=self.num_classes, scaling=self.scaling)
+        return Examples(np.asarray(pool.x[rows]), y, self.num_classes, self.scaling, origin=(pool.x, rows))
 
     def counts(self, split: str = "train") -> np.ndarray:
         """Class counts of every client, `(clients, num_classes)`, rows in the order of `ids`."""

@@ -36,7 +36,13 @@ def sha256_of_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def sha256_of_listing(paths: Iterable[Path], root: Path) -> str:
-    """SHA-256 over names and sizes only, for sets so large that reading them takes minutes."""
-    lines = sorted(f"{path.relative_to(root).as_posix()} {path.stat().st_size}" for path in paths)
-    return sha256_of_text("\n".join(lines))
+def stamp_of_files(paths: Iterable[Path], root: Path) -> str:
+    """SHA-256 over names, sizes and times of change: a cache key for sets too large to read at every start.
+
+    It differs from machine to machine, so it is never what a report names.
+    """
+    lines = []
+    for path in paths:
+        facts = path.stat()
+        lines.append(f"{path.relative_to(root).as_posix()} {facts.st_size} {facts.st_mtime_ns}")
+    return sha256_of_text("\n".join(sorted(lines)))

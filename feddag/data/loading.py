@@ -2,7 +2,7 @@
 """Finding a dataset's files, converting them once, mapping them ever after."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -14,9 +14,9 @@ from feddag.core.examples import Scaling
 from feddag.data.cache import cached, write_npy
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset, Tags
-from feddag.data.download import Download, fetch
+from feddag.data.download import Download, fetch, receipt_notes, size_in_words
 from feddag.data.federation import Pool, Source
-from feddag.data.hashing import sha256_of_files, sha256_of_listing, sha256_of_text
+from feddag.data.hashing import sha256_of_files, sha256_of_text, stamp_of_files
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,7 @@ class Present:
 
     folder: str
     files: tuple[str, ...]  # relative to the folder; "*" is a pattern
+    part: bool = field(default=False, kw_only=True)  # holds only a part of the published set
 
     def missing(self, root: Path) -> str | None:
         """The first file that is not there."""
@@ -82,6 +83,7 @@ class Found:
     layout: Layout
     root: Path
     kind: str
+    downloads: Sequence[Download] = ()
 
     @property
     def paths(self) -> list[Path]:
@@ -99,16 +101,19 @@ def find(
     root = config.data_folder
     for layout in layouts:
         if layout.missing(root) is None:
-            return Found(layout, root, "local")
+            return Found(layout, root, "local", downloads)
     for place, layout in system:
         if layout.missing(place) is None:
             return Found(layout, place, "system")
     if config.download and downloads:
-        for download in downloads:
-            fetch(download, root, config.max_download)
+        try:
+            for download in downloads:
+                fetch(download, root, config.max_download)
+        except InvalidInput as error:
+            raise InvalidInput(f"{error} (by hand: put {places(layouts)} into {root})") from error
         for layout in layouts:
             if layout.missing(root) is None:
-                return Found(layout, root, "download")
+                return Found(layout, root, "download", downloads)
     raise InvalidInput(_not_found(config, layouts, system, downloads))
 
 
@@ -122,15 +127,18 @@ def _not_found(
     for layout in layouts:  # half a dataset: say which file is missing
         if layout.folder != "." and (root / layout.folder).is_dir():
             return f"data.name '{config.name}': {layout.missing(root)} is missing in {root}"
-    places = " or ".join(
-        dict.fromkeys(layout.folder + "/" if layout.folder != "." else layout.files[0] for layout in layouts)
-    )
     elsewhere = "".join(f" nor in {place}" for place, _ in system)
     hint = "put it there or set FEDDAG_DATA"
     if downloads:
-        size = sum(d.size or 0 for d in downloads) / 1e6
-        hint += f", or allow the download of {size:,.0f} MB with data.download = true"
-    return f"data.name '{config.name}': no {places} in {root}{elsewhere}; {hint}"
+        hint += f", or allow the download ({size_in_words(downloads)}): feddag data get {config.name}"
+    return f"data.name '{config.name}': no {places(layouts)} in {root}{elsewhere}; {hint}"
+
+
+def places(layouts: Sequence[Present]) -> str:
+    """The folders (or files) a dataset may be in, for a sentence."""
+    return " or ".join(
+        dict.fromkeys(layout.folder + "/" if layout.folder != "." else layout.files[0] for layout in layouts)
+    )
 
 
 def load_found(
@@ -138,29 +146,31 @@ def load_found(
 ) -> Dataset:
     """Convert what was found once, and map the result; without a scaling, it is computed from the samples.
 
-    Folders in `listed` hold so many gigabytes that names and sizes stand for their contents.
+    Folders in `listed` hold so many gigabytes that they are read and hashed only when they are converted;
+    after that names, sizes and times of change stand for their contents.
     """
-    sha256 = sha256_of_files(found.paths, found.root)
-    if listed:
-        inside = [found.root / found.layout.folder / name for name in listed]
-        files = [p for folder in inside for p in folder.rglob("*") if p.is_file()]
-        sha256 = sha256_of_text(sha256 + sha256_of_listing(files, found.root))
-    entry = cached(
-        config.cache_folder,
-        config.name,
-        sha256,
-        lambda folder: _convert(found, folder),
-    )
+    key = sha256 = sha256_of_files(found.paths, found.root)
+    inside = [found.root / found.layout.folder / name for name in listed]
+    more = [p for folder in inside for p in folder.rglob("*") if p.is_file()]
+    if more:
+        key = sha256_of_text(sha256 + stamp_of_files(more, found.root))
+
+    def make(folder: Path) -> dict[str, Any]:
+        facts = _convert(found, folder)
+        return {**facts, "sha256": sha256_of_files([*found.paths, *more], found.root)} if more else facts
+
+    entry = cached(config.cache_folder, config.name, key, make)
     source = Source(
         dataset=config.name,
         kind=found.kind,
         detail=str(found.root / found.layout.folder),
         train_samples=len(entry.arrays["train_y"]),
         test_samples=len(entry.arrays["test_y"]),
-        sha256=sha256,
+        sha256=entry.facts.get("sha256", sha256),
         complete=entry.facts["complete"],
     )
-    return from_entry(entry.arrays, entry.facts, source, scaling)
+    dataset = from_entry(entry.arrays, entry.facts, source, scaling)
+    return replace(dataset, notes={**dataset.notes, **receipt_notes(found.downloads, found.root)})
 
 
 def _convert(found: Found, target: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A worker process of the process engine: `python -m feddag.engines.worker`, address and key on stdin."""
 
+import gc
 import json
 import os
 import shutil
@@ -66,6 +67,7 @@ class Desk:
 def serve(connection: Connection) -> None:
     """Answer questions until the engine closes the connection."""
     one_thread()
+    gc.freeze()  # torch alone is half a million objects: the collector need not look at them again and again
     connection.send_bytes(codec.pack({"pid": os.getpid()}))
     hello = codec.unpack(connection.recv_bytes())
     desk = Desk(Path(hello["data"]), hello["model"])

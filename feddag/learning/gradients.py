@@ -14,11 +14,11 @@ def mean_gradient(client: Client, params: Params, network: str = "single") -> Pa
     """∇F(w) over all training samples, in evaluation mode; 0 for buffers and for a client without samples."""
     model = LoadedNetwork(client.network(network), params, EVERYTHING)
     model.module.eval()
-    total = torch.zeros_like(params.vector)
+    total = torch.zeros_like(model.vector)
     rows = torch.arange(len(client.train))
     for chunk in chunks(len(client.train)):
         batch = Batch(client.train, rows[chunk], NOTHING_KNOWN)
         share = len(batch) / len(client.train)
         for span, part in zip(model.spans, model.gradient(cross_entropy(model, batch)), strict=True):
             total[span].add_(part, alpha=share)
-    return params.like(total)
+    return model.params(total)

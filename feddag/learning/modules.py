@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A network loaded with parameters: its tensors are views of one flat working vector."""
+"""A network loaded with parameters: its tensors are views of one flat working vector.
+
+The working vector holds images' kernels in the order (out, height, width, in), which torch calls
+channels last: its convolutions run about 1.5 times faster in that order on CPUs. `Params` keep torch's
+usual order; `working` and `params` translate.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import cast
 
 import torch
@@ -29,7 +34,8 @@ class Batch:
     @cached_property
     def x(self) -> Tensor:
         """Network inputs."""
-        return self.examples.inputs(self.rows)
+        x = self.examples.inputs(self.rows)
+        return x.to(memory_format=torch.channels_last) if x.dim() == 4 else x
 
     @cached_property
     def y(self) -> Tensor:
@@ -48,13 +54,13 @@ class LoadedNetwork:
         tensors = state_tensors(module)
         self.module = module
         self.layout = layout = params.layout
-        self.vector = params.vector.clone()
+        self.vector = self.working(params)
         self.trainable: list[nn.Parameter] = []
         self.spans: list[slice] = []  # where the trainable parameters lie in the vector, neighbours merged
         parameters = dict(module.named_parameters())
-        view = Params(self.vector, layout)
-        for name, tensor in tensors.items():
-            tensor.data = view[name]
+        for i, tensor in enumerate(tensors.values()):
+            part = self.vector[layout.offsets[i] : layout.offsets[i + 1]]
+            tensor.data = channels_last(part, layout.shapes[i])
         for name, parameter in parameters.items():
             learns = bool(train) and name.startswith(train)
             parameter.requires_grad_(learns)
@@ -92,12 +98,41 @@ class LoadedNetwork:
     def gradient(self, loss: Tensor) -> list[Tensor]:
         """The loss's gradient, one vector for each of `spans`."""
         parts = torch.autograd.grad(loss, self.trainable, allow_unused=True, materialize_grads=True)
-        flat = torch.cat([g.reshape(-1) for g in parts])
+        flat = torch.cat([(g.permute(0, 2, 3, 1) if g.dim() == 4 else g).reshape(-1) for g in parts])
         return list(flat.split([s.stop - s.start for s in self.spans]))
 
-    def params(self) -> Params:
-        """The parameters as they are now."""
-        return Params(self.vector.clone(), self.layout)
+    def working(self, params: Params) -> Tensor:
+        """A copy of parameters in the order of the working vector."""
+        order = working_order(self.layout)
+        return params.vector.clone() if order is None else params.vector[order]
+
+    def params(self, working: Tensor | None = None) -> Params:
+        """The parameters as they are now, or those of another vector in working order."""
+        working = self.vector if working is None else working
+        order = working_order(self.layout)
+        if order is None:
+            return Params(working.clone(), self.layout)
+        vector = torch.empty_like(working)
+        vector[order] = working
+        return Params(vector, self.layout)
+
+
+def channels_last(part: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """A stretch of the working vector as a tensor of the given shape."""
+    if len(shape) != 4:
+        return part.view(shape)
+    out, channels, height, width = shape
+    return part.view(out, height, width, channels).permute(0, 3, 1, 2)
+
+
+@lru_cache(maxsize=64)
+def working_order(layout: Layout) -> Tensor | None:
+    """For every place of the working vector its place in `Params`; None where both are the same."""
+    if not any(len(shape) == 4 for shape in layout.shapes):
+        return None
+    places = Params(torch.arange(layout.size), layout)
+    parts = [places[name] for name in layout.names]
+    return torch.cat([(p.permute(0, 2, 3, 1) if p.dim() == 4 else p).reshape(-1) for p in parts])
 
 
 def check_layout(module: nn.Module, params: Params) -> None:

@@ -103,7 +103,9 @@ class MomentumStep:
     def __init__(
         self, model: LoadedNetwork, local: LocalTraining, proximal: tuple[float, Params] | None = None
     ) -> None:
-        self.model, self.local, self.proximal = model, local, proximal
+        self.model, self.local = model, local
+        self.mu = proximal[0] if proximal else 0.0
+        self.centre = model.working(proximal[1]) if proximal else None
         self.momenta: list[Tensor] = []
 
     def __call__(self, gradient: list[Tensor]) -> None:
@@ -112,9 +114,8 @@ class MomentumStep:
             weights = self.model.vector[span]
             if self.local.weight_decay:
                 g.add_(weights, alpha=self.local.weight_decay)
-            if self.proximal:
-                mu, centre = self.proximal
-                g.add_(weights - centre.vector[span], alpha=mu)
+            if self.centre is not None:
+                g.add_(weights - self.centre[span], alpha=self.mu)
             if self.local.momentum:
                 if len(self.momenta) == i:
                     self.momenta.append(g)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encoders: sample → feature vector. Plain layer stacks, so that other backends can read them."""
+"""Encoders: sample → feature vector. Plain layer stacks, so that other backends can read them.
+
+ReLU stands behind the pooling: the result is the same (the largest of some numbers, then cut at 0), on a
+quarter of the numbers.
+"""
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +15,11 @@ def lenet(shape: Shape) -> nn.Module:
     """The paper's Fashion-MNIST network without its head: 60,856 parameters on 28×28 grey images."""
     convolutions = nn.Sequential(
         nn.Conv2d(shape[0], 6, 5, padding=2),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Flatten(),
     )
     dense = (nn.Linear(_width(convolutions, shape), 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU())
@@ -26,14 +30,14 @@ def conv3(shape: Shape) -> nn.Module:
     """The paper's CIFAR-10/SVHN network without its head: 535,040 parameters on 32×32 colour images."""
     convolutions = nn.Sequential(
         nn.Conv2d(shape[0], 64, 3),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Conv2d(64, 128, 3),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Conv2d(128, 256, 3),
-        nn.ReLU(),
         nn.MaxPool2d(2),
+        nn.ReLU(),
         nn.Flatten(),
     )
     dense = (
@@ -52,7 +56,7 @@ def conv4(shape: Shape) -> nn.Module:
     layers: list[nn.Module] = []
     channels = shape[0]
     for width in (32, 64, 128, 256):
-        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(channels, width, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()]
         channels = width
     convolutions = nn.Sequential(*layers, nn.Flatten())
     dense = (nn.Linear(_width(convolutions, shape), 256), nn.ReLU(), nn.Dropout(0.5))
@@ -69,11 +73,11 @@ def conv1d(shape: Shape) -> nn.Module:
     """Two one-dimensional convolutions, for windows of several sensors (channels, time)."""
     convolutions = nn.Sequential(
         nn.Conv1d(shape[0], 32, 5, padding=2),
-        nn.ReLU(),
         nn.MaxPool1d(2),
+        nn.ReLU(),
         nn.Conv1d(32, 64, 5, padding=2),
-        nn.ReLU(),
         nn.MaxPool1d(2),
+        nn.ReLU(),
         nn.Flatten(),
     )
     return nn.Sequential(*convolutions, nn.Linear(_width(convolutions, shape), 128), nn.ReLU())

@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from feddag.reporting.clustering_page import Explanation, summarise, write_page
-
 if TYPE_CHECKING:
     from feddag.clustering.pipeline import ClusteringResult
     from feddag.data.federation import Federation
@@ -22,6 +20,8 @@ def write_explanation(
     clustering: "ClusteringResult",
 ) -> dict[str, Any]:
     """Write page and figures; the clustering as plain values."""
+    from feddag.reporting.clustering_page import Explanation, summarise, write_page
+
     choice, cuts = clustering.choice, clustering.choice.cuts
     views = {
         "Data angles": (clustering.data_NN, "degrees"),

@@ -158,7 +158,15 @@ def test_with_a_secondary_encoder_that_outputs_zero_it_follows_the_single_encode
     from feddag.core.seeds import Seed
 
     exchange, client = Exchange(1, Seed(1)), prepared.trainable[0]
-    request = TrainDual(model=dual, visiting=None, primary=True, in_turn=True, diversity=0.0, local=local)
+    request = TrainDual(
+        model=dual,
+        visiting=None,
+        primary=True,
+        in_turn=True,
+        diversity=0.0,
+        local=local,
+        secondary_epochs=0,
+    )
     ours = engine.ask(train_dual, {client: request}, exchange)[client].reply.update
     plain = engine.ask(train, {client: Train(params=single, local=local)}, exchange)[client].reply.update
     torch.testing.assert_close(ours["primary.1.weight"], plain["primary.1.weight"], rtol=1e-4, atol=1e-6)
@@ -188,15 +196,38 @@ def test_primary_encoders_start_as_the_example_weighted_mean_of_the_members_warm
     assert not any("warm" in m for m in engine.memory.values()), "it is not needed any longer"
 
 
-def test_secondary_encoders_start_from_one_random_encoder_or_one_each_or_a_copy_and_heads_differ():
-    common = play(toy("feddag", {"num_clusters": 2}), rounds=0).states[0].models
-    assert common[0].select(*SECONDARY) == common[1].select(*SECONDARY)
-    assert common[0].select("head.") != common[1].select("head.")
-    settings = {"num_clusters": 2, "secondary_start": "random"}
-    random = play(toy("feddag", settings), rounds=0).states[0].models
-    assert random[0].select(*SECONDARY) != random[1].select(*SECONDARY)
-    copied = play(toy("feddag", {"num_clusters": 2, "secondary_start": "copy"}), rounds=0).states[0].models[0]
-    assert copied.select(*SECONDARY).rename("secondary.", "primary.") == copied.select("primary.")
+def first_models(**settings):
+    return play(toy("feddag", {"num_clusters": 2, **settings}), rounds=0).states[0].models
+
+
+def test_secondary_encoders_start_from_the_sources_or_one_random_encoder_or_one_each_or_a_copy():
+    def as_secondary(model):
+        return model.select("primary.").rename("primary.", "secondary.")
+
+    first, second = first_models()  # of two clusters each is the other's source
+    assert first.select(*SECONDARY) == as_secondary(second)
+    assert second.select(*SECONDARY) == as_secondary(first)
+    first, second = first_models(secondary_start="common")
+    assert first.select(*SECONDARY) == second.select(*SECONDARY)
+    first, second = first_models(secondary_start="random")
+    assert first.select(*SECONDARY) != second.select(*SECONDARY)
+    first, _ = first_models(secondary_start="copy")
+    assert first.select(*SECONDARY) == as_secondary(first)
+
+
+def test_a_warm_head_makes_two_encoders_start_as_the_model_of_one():
+    """FedDAG begins where FedDAG* begins: the second encoder's columns of the head are 0."""
+    for dual, single in zip(first_models(), first_models(encoders=1), strict=True):
+        features = single["head.weight"].shape[1]
+        assert torch.equal(dual["head.weight"][:, :features], single["head.weight"])
+        assert not dual["head.weight"][:, features:].any()
+        assert torch.equal(dual["head.bias"], single["head.bias"])
+        assert dual.select("primary.") == single.select("primary.")
+
+
+def test_random_heads_differ_between_clusters():
+    first, second = first_models(head_start="random")
+    assert first.select("head.") != second.select("head.")
 
 
 def test_without_sharing_every_cluster_is_its_own_source():
@@ -252,6 +283,21 @@ def test_newcomers_never_move_old_clients():
     assert {c: after[c] for c in before} == before
     assert len(after) == len(before) + 2
     assert len(trace.states[-1].weights) == len(after)
+
+
+def test_the_explanation_shows_the_clusters_in_use_after_newcomers_joined():
+    prepared = toy("feddag")
+    state = play(prepared, rounds=1).states[-1]
+    moved = dataclasses.replace(state, clusters=Clusters(members=(sum(state.clusters.members, ()),)))
+    explained = prepared.algorithm.explain(
+        dataclasses.replace(moved, models=state.models[:1], sources=((0,),))
+    )
+    assert explained.count == 1
+    assert explained.labels_N.tolist() == [0] * len(state.signatures)
+    assert len(explained.graph.learners_E) == 0
+    labels = state.clusters.labels()
+    explained = prepared.algorithm.explain(state)
+    assert explained.labels_N.tolist() == [labels[c] for c in state.signatures]
 
 
 def test_planted_groups_are_found_on_the_toy_problem():

@@ -3,6 +3,7 @@
 
 import gzip
 import hashlib
+import os
 import struct
 
 import numpy as np
@@ -14,7 +15,7 @@ from scipy.io import savemat
 from feddag.core.errors import InvalidInput
 from feddag.core.seeds import Seed
 from feddag.data.build import partition_dataset
-from feddag.data.catalog import DATASETS, is_there, load_dataset
+from feddag.data.catalog import DATASETS, how_there, load_dataset
 from feddag.data.config import DataConfig, PartitionConfig
 from feddag.data.corruptions import CORRUPTIONS, corrupt
 from feddag.data.dataset import Dataset
@@ -232,10 +233,10 @@ def test_shakespeare_windows_come_from_one_speaker_and_never_cross_into_the_test
 def test_what_is_missing_is_said_with_where_and_how(tmp_path):
     with pytest.raises(
         InvalidInput,
-        match=r"no cifar-10-batches-bin/ or cifar10/ in .* download of 170 MB with data.download = true",
+        match=r"no cifar-10-batches-bin/ or cifar10/ in .* download \(170 MB\): feddag data get cifar10",
     ):
         load("cifar10", tmp_path)
-    assert not is_there(DataConfig(name="cifar10", folder=tmp_path))
+    assert how_there(DataConfig(name="cifar10", folder=tmp_path)) == "no"
 
 
 def test_half_a_dataset_names_the_missing_file(tmp_path):
@@ -277,6 +278,62 @@ def test_a_changed_file_is_converted_again(tmp_path):
     after = load("cifar10", tmp_path)
     assert after.source.sha256 != before.source.sha256
     assert (after.test.x == 0).all()
+
+
+def write_cifar10_c(folder, value):
+    folder.mkdir(exist_ok=True)
+    np.save(folder / "labels.npy", np.tile(np.arange(10), 5).astype(np.uint8))
+    np.save(folder / "fog.npy", np.full((50, 32, 32, 3), value, np.uint8))
+    return folder / "fog.npy"
+
+
+def write_tiny_imagenet_c(folder, value):
+    for i in range(5):
+        save_image(folder / "fog" / "3" / "n01" / f"{i}.JPEG", value)
+    return folder / "fog" / "3" / "n01" / "0.JPEG"
+
+
+def write_landmarks(folder, value):
+    folder.mkdir(exist_ok=True)
+    (folder / "federated_train.csv").write_text("user_id,image_id,class\n7,a1,3\n7,a2,3\n")
+    (folder / "test.csv").write_text("image_id,class\na3,3\n")
+    for image in ("a1", "a2", "a3"):
+        save_image(folder / "images" / f"{image}.jpg", value)
+    return folder / "images" / "a1.jpg"
+
+
+@pytest.mark.parametrize(
+    ("name", "folder", "write"),
+    [
+        ("cifar10-c", "CIFAR-10-C", write_cifar10_c),
+        ("tiny-imagenet-c", "Tiny-ImageNet-C", write_tiny_imagenet_c),
+        ("landmarks", "landmarks", write_landmarks),
+    ],
+)
+def test_sets_too_large_to_hash_at_every_start_notice_a_change_of_the_same_size(
+    tmp_path, name, folder, write
+):
+    path = write(tmp_path / folder, 3)
+    size, changed = path.stat().st_size, path.stat().st_mtime_ns
+    before = load(name, tmp_path)
+    assert load(name, tmp_path).source.sha256 == before.source.sha256
+    assert (before.train.x == 3).all()
+    write(tmp_path / folder, 4)
+    assert path.stat().st_size == size
+    os.utime(path, ns=(changed, changed + 1))  # two writes in one test may bear the same time
+    after = load(name, tmp_path)
+    assert (after.train.x == 4).all()
+    assert after.source.sha256 != before.source.sha256
+
+
+def test_the_hash_of_a_large_set_is_that_of_its_contents_whenever_they_were_written(tmp_path):
+    hashes = set()
+    for place, time in (("a", 1_000), ("b", 2_000)):
+        (tmp_path / place).mkdir()
+        path = write_cifar10_c(tmp_path / place / "CIFAR-10-C", 3)
+        os.utime(path, (time, time))
+        hashes.add(load("cifar10-c", tmp_path / place).source.sha256)
+    assert len(hashes) == 1
 
 
 def test_every_dataset_has_help_and_terms():

@@ -1,82 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-import contextlib
 import errno
 import hashlib
 import io
 import tarfile
-import threading
-import time
 import zipfile
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from feddag.core.errors import InvalidInput
-from feddag.data.download import Download, fetch, unpack
+from feddag.data.download import Download, fetch, fetch_first, receipt_notes
+from feddag.data.unpack import unpack
 
 CONTENT = bytes(range(256)) * 4000
 LIMIT = 10_000_000
-
-
-@dataclass
-class Behaviour:
-    """How the server misbehaves, and what it was asked."""
-
-    cut_after: int | None = None  # bytes per answer
-    pause: float = 0.0
-    resumes: bool = True
-    content: bytes = CONTENT
-    ranges: list[str | None] = field(default_factory=list)
-    says_length: bool = True
-
-
-class Handler(BaseHTTPRequestHandler):
-    behaviour: Behaviour
-
-    def do_GET(self):
-        b = self.behaviour
-        if self.path == "/moved":
-            self.send_response(302)
-            self.send_header("Location", "/file")
-            self.end_headers()
-            return
-        if self.path != "/file":
-            self.send_error(404)
-            return
-        b.ranges.append(self.headers.get("Range"))
-        start = 0
-        if b.resumes and self.headers.get("Range"):
-            start = int(self.headers["Range"].removeprefix("bytes=").rstrip("-"))
-            self.send_response(206)
-        else:
-            self.send_response(200)
-        body = b.content[start:]
-        if b.says_length:
-            self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        time.sleep(b.pause)
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self.wfile.write(body if b.cut_after is None else body[: b.cut_after])
-        self.close_connection = True
-
-    def log_message(self, *args):
-        pass
-
-
-@pytest.fixture
-def server():
-    behaviour = Behaviour()
-    handler = type("H", (Handler,), {"behaviour": behaviour})
-    http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=http.serve_forever, daemon=True)
-    thread.start()
-    behaviour.url = f"http://127.0.0.1:{http.server_port}"
-    yield behaviour
-    http.shutdown()
-    http.server_close()
-    thread.join()
 
 
 def wanted(server, path="/file", **more) -> Download:
@@ -88,7 +26,7 @@ def test_a_file_is_fetched_checked_and_kept(server, tmp_path):
     assert fetch(wanted(server), tmp_path, LIMIT).read_bytes() == CONTENT
     fetch(wanted(server), tmp_path, LIMIT)
     assert len(server.ranges) == 1
-    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == ["file.bin"]
+    assert {p.name for p in tmp_path.rglob("*") if p.is_file()} == {"file.bin", "file.bin.receipt.json"}
 
 
 def test_a_truncated_answer_is_resumed_where_it_broke(server, tmp_path):
@@ -272,3 +210,51 @@ def test_unpacking_fills_up_a_folder_that_is_there(tmp_path):
     (tmp_path / "inner" / "old.txt").write_text("old")
     unpack(tar(tmp_path / "a.tar.gz", {"inner/new.txt": b"new"}), tmp_path, LIMIT)
     assert sorted(p.name for p in (tmp_path / "inner").iterdir()) == ["new.txt", "old.txt"]
+
+
+def test_an_archive_inside_the_archive_is_unpacked_too_and_as_carefully(tmp_path):
+    inner = tar(tmp_path / "inner.tar", {"set/one.txt": b"1"}).read_bytes()
+    folder = tmp_path / "data"
+    folder.mkdir()
+    unpack(tar(tmp_path / "a.tar", {"wrap/inner.tar": inner, "wrap/readme": b"r"}), folder, LIMIT)
+    assert files(folder) == {"set/one.txt": b"1", "wrap/readme": b"r"}
+    bad = tar(tmp_path / "inner.tar", {"../out.txt": b"bad"}).read_bytes()
+    with pytest.raises(InvalidInput, match="leads out of the folder"):
+        unpack(tar(tmp_path / "b.tar", {"wrap/inner.tar": bad, "wrap/new": b"n"}), folder, LIMIT)
+    assert "wrap/new" not in files(folder)
+
+
+def test_an_archive_without_a_published_hash_is_counted_before_it_is_kept(server, tmp_path):
+    server.content = tar(tmp_path / "a.tar.gz", {"set/one.txt": b"1"}).read_bytes()
+    folder = tmp_path / "data"
+
+    def too_few(unpacked):
+        return None if len(list(unpacked.rglob("*.txt"))) == 2 else "2 files expected, got 1"
+
+    download = Download(url=server.url + "/file", name="a.tar.gz", unpack=True, wrong=too_few)
+    with pytest.raises(InvalidInput, match=r"a.tar.gz: 2 files expected, got 1; nothing was kept"):
+        fetch(download, folder, LIMIT)
+    assert files(folder) == {}
+    assert receipt_notes([download], folder) == {}
+    server.content = tar(tmp_path / "a.tar.gz", {"set/one.txt": b"1", "set/two.txt": b"2"}).read_bytes()
+    fetch(download, folder, LIMIT)
+    (note,) = receipt_notes([download], folder).values()
+    assert "hash is NOT published" in note
+    assert hashlib.sha256(server.content).hexdigest() in note
+    assert server.url in note
+
+
+def test_a_receipt_says_which_published_hash_was_right(server, tmp_path):
+    fetch(wanted(server), tmp_path, LIMIT)
+    assert receipt_notes([wanted(server)], tmp_path) == {
+        "download file.bin": f"{server.url}/file; SHA-256 as published"
+    }
+    (tmp_path / "set" / "file.bin.receipt.json").write_text("{")
+    assert receipt_notes([wanted(server)], tmp_path) == {}
+
+
+def test_the_second_of_two_versions_is_fetched_where_the_first_is_gone(server, tmp_path):
+    first = replace(wanted(server, "/nothing"), name="first.bin")
+    assert fetch_first([first, wanted(server)], tmp_path, LIMIT).read_bytes() == CONTENT
+    with pytest.raises(InvalidInput, match=r"answered 404 .*; .*answered 404"):
+        fetch_first([first, replace(first, name="second.bin")], tmp_path, LIMIT)

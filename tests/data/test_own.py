@@ -244,3 +244,23 @@ def test_a_real_hugging_face_dataset():
     dataset = dataset_from_hugging_face(table, client="client")
     assert dataset.owners.names == ("a", "b")
     assert dataset.train.x.shape[1:] == (2,)
+
+
+def test_a_real_hugging_face_dataset_of_images_keeps_the_names_of_its_classes():
+    datasets = pytest.importorskip("datasets", reason="pip install datasets")
+    features = datasets.Features(
+        {"image": datasets.Image(), "label": datasets.ClassLabel(names=["wolf", "cat"])}
+    )
+
+    def table(labels):
+        images = [Image.fromarray(np.full((8, 6, 3), i, np.uint8)) for i in range(len(labels))]
+        return datasets.Dataset.from_dict({"image": images, "label": labels}, features=features)
+
+    dataset = dataset_from_hugging_face(table([0, 1] * 10))
+    assert dataset.class_names == ("wolf", "cat")
+    assert dataset.train.x.shape[1:] == (3, 8, 6)
+    assert (dataset.train.y == dataset.train.x[:, 0, 0, 0] % 2).all()
+    with pytest.raises(
+        InvalidInput, match=r"labels -1 to 1, expected 0 to 1 \(-1 stands for samples without"
+    ):
+        dataset_from_hugging_face(table([0, 1, -1, 0]))

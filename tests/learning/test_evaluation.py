@@ -5,9 +5,11 @@ import torch
 from toys import blob_site, toy_client
 
 from feddag.core.deployment import Deployment, LocalTraining
+from feddag.core.examples import Examples
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
-from feddag.learning.evaluation import Evaluate, evaluate, least_loss, logits, score, serve
+from feddag.learning import evaluation
+from feddag.learning.evaluation import MOST_SCORED, Evaluate, evaluate, least_loss, logits, score, serve
 from feddag.learning.sgd import sgd
 from feddag.reporting.metrics import client_scores, summary
 
@@ -88,3 +90,25 @@ def test_a_client_without_test_samples_has_no_accuracy_and_does_not_count_in_the
 
 def test_classes_absent_from_the_test_samples_do_not_count_in_balanced_accuracy():
     assert client_scores([4, 0, 2], [4, 0, 1], 0.0)["balanced_accuracy"] == pytest.approx(0.75)
+
+
+def test_samples_that_many_clients_share_give_each_of_them_its_own_scores():
+    client, rows = toy_client(site), np.arange(6)
+    pool = client.test.x
+    mine, other = client.test.y[rows], (client.test.y[rows] + 1) % 3  # another concept over the same images
+    for params in (model(0), model(1), model(0)):
+        for y in (mine, other, mine):
+            shared = Examples(pool[rows], y, 3, client.test.scaling, origin=(pool, rows))
+            alone = Examples(pool[rows], y, 3, client.test.scaling)
+            served = Deployment(models=(params,))
+            got, expected = score(client, served, shared), score(client, served, alone)
+            assert got.loss == expected.loss
+            assert got.correct.tolist() == expected.correct.tolist()
+
+
+def test_scores_of_shared_samples_are_remembered_for_a_bounded_number_of_models():
+    client, rows = toy_client(site), np.arange(6)
+    shared = Examples(client.test.x[rows], client.test.y[rows], 3, origin=(client.test.x, rows))
+    for seed in range(MOST_SCORED + 3):
+        score(client, Deployment(models=(model(seed),)), shared)
+    assert len(evaluation._scored) == MOST_SCORED

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import copy
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -9,9 +10,10 @@ from torch import nn
 from toys import blob_site, toy_client
 
 from feddag.core.deployment import LocalTraining
+from feddag.core.examples import Examples
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
-from feddag.learning.modules import LoadedNetwork
+from feddag.learning.modules import Batch, LoadedNetwork
 from feddag.learning.sgd import batches, sgd
 
 site = blob_site()
@@ -163,3 +165,26 @@ def test_a_client_without_samples_returns_what_it_got():
     with Seed(0).ambient():
         params = Params.from_module(empty.network.fresh("single"))
     assert sgd(toy_client(empty), params, LocalTraining()) == params
+
+
+def test_kernels_in_working_order_give_the_same_network_and_the_same_gradient():
+    module = nn.Module()
+    module.encoder_names = ("primary",)
+    module.primary = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Flatten())
+    module.head = nn.Linear(48, 3)
+    module.forward = lambda x, known=None: module.head(module.primary(x))
+    plain, params = copy.deepcopy(module), Params.from_module(module)
+    plain.forward = lambda x: plain.head(plain.primary(x))
+    images = np.random.default_rng(0).normal(size=(5, 2, 6, 6)).astype(np.float32)
+    examples = Examples(images, np.array([0, 1, 2, 0, 1]), 3)
+    batch = Batch(examples, torch.arange(5), {})
+    model = LoadedNetwork(module, params, ("",))
+    assert torch.equal(model.params().vector, params.vector)
+    assert torch.equal(model.working(model.params(model.vector * 2)), model.vector * 2)
+    loss = nn.functional.cross_entropy(model(batch), batch.y)
+    (gradient,) = model.gradient(loss)
+    outputs = plain(examples.inputs(batch.rows))
+    torch.testing.assert_close(model(batch), outputs)
+    nn.functional.cross_entropy(outputs, batch.y).backward()
+    expected = torch.cat([p.grad.reshape(-1) for p in plain.parameters()])
+    torch.testing.assert_close(model.params(gradient).vector, expected)

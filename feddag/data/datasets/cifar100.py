@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """CIFAR-100: 50,000 + 10,000 colour images of 32×32 pixels, 100 fine classes (Krizhevsky, 2009)."""
 
+from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset, pixel_scaling
-from feddag.data.datasets.cifar10 import images, records, refuse_pickles
 from feddag.data.download import Download
-from feddag.data.images import atlases
-from feddag.data.loading import Content, Layout, Samples, find, load_found
+from feddag.data.loading import Content, Layout, find, load_found
+from feddag.data.thumbnails import ATLAS_FILES, read_atlas_pair, read_records, refuse_pickles
 
 SCALING = pixel_scaling((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
 DOWNLOAD = Download(
@@ -21,41 +19,26 @@ DOWNLOAD = Download(
     sha256="58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
     unpack=True,
 )
+COUNTS = (50_000, 10_000)
+OTHER_SPLIT = {"test split": "not the official one: results cannot be compared with published ones"}
 
 
 def read_binary(folder: Path) -> Content:
-    """The published binary files: coarse label, fine label and 3,072 pixel bytes per image."""
-    train, test = folder / "train.bin", folder / "test.bin"
+    """The published binary files: coarse label, fine label and pixels."""
     names = (folder / "fine_label_names.txt").read_text().split()
     if len(names) != 100:
         raise InvalidInput(f"{folder / 'fine_label_names.txt'}: 100 names expected, got {len(names)}")
-    train_y, test_y = records(train, 2)[:, 1], records(test, 2)[:, 1]
-    return Content(
-        train=Samples(images([train], 2), train_y),
-        test=Samples(images([test], 2), test_y),
-        shape=(3, 32, 32),
-        class_names=names,
-        complete=(len(train_y), len(test_y)) == (50_000, 10_000),
-    )
-
-
-def read_atlases(folder: Path) -> Content:
-    """A tenth of the set as lossless WebP atlases; its split into training and test is another one."""
-    labels = np.load(folder / "labels.npz")
-    train_y, test_y = labels["y_train"], labels["y_test"]
-    return Content(
-        train=Samples(atlases(sorted(folder.glob("train_*.webp")), 32, len(train_y)), train_y),
-        test=Samples(atlases(sorted(folder.glob("test_*.webp")), 32, len(test_y)), test_y),
-        shape=(3, 32, 32),
-        class_names=[str(name) for name in labels["classes"]],
-        complete=False,
-        notes={"test split": "not the official one: results cannot be compared with published ones"},
-    )
+    return read_records(folder, ["train.bin"], ["test.bin"], 2, names, COUNTS)
 
 
 LAYOUTS = (
     Layout("cifar-100-binary", ("train.bin", "test.bin", "fine_label_names.txt"), read_binary),
-    Layout("cifar100", ("labels.npz", "train_*.webp", "test_*.webp"), read_atlases),
+    Layout(
+        "cifar100",  # a tenth of the set
+        ATLAS_FILES,
+        partial(read_atlas_pair, class_names=None, counts=COUNTS, notes=OTHER_SPLIT),
+        part=True,
+    ),
 )
 
 

@@ -9,9 +9,9 @@ from feddag.data.corrupted import generated, load_domains
 from feddag.data.corruptions import CORRUPTIONS
 from feddag.data.dataset import Dataset
 from feddag.data.datasets import cifar10
-from feddag.data.download import Download, fetch
+from feddag.data.download import Download, fetch, receipt_notes
 from feddag.data.federation import Source
-from feddag.data.hashing import sha256_of_listing
+from feddag.data.hashing import stamp_of_files
 from feddag.data.loading import Present
 
 DOWNLOAD = Download(
@@ -21,8 +21,6 @@ DOWNLOAD = Download(
     sha256="c72763e101c723b7c507b96205f7e938912a5d587376173b825850cf3cb876a7",
     unpack=True,
 )
-
-
 LAYOUTS = (Present("CIFAR-10-C", ("labels.npy", "*.npy")),)
 
 
@@ -54,9 +52,19 @@ def _published(config: DataConfig) -> Dataset:
             )
         return stored[(config.severity - 1) * images + rows].transpose(0, 3, 1, 2)
 
-    key = sha256_of_listing([folder / f"{name}.npy" for name in (*domains, "labels")], folder)
+    files = [folder / f"{name}.npy" for name in (*domains, "labels")]
     source = Source(dataset=config.name, kind="local", detail=f"{folder}, severity {config.severity}")
     complete = images == 10_000 and len(domains) == len(CORRUPTIONS)
     return load_domains(
-        config, source, key, images_of, domains, y[:images], cifar10.CLASSES, cifar10.SCALING, complete
+        config,
+        source,
+        stamp_of_files(files, folder),
+        images_of,
+        domains,
+        y[:images],
+        cifar10.CLASSES,
+        cifar10.SCALING,
+        complete,
+        receipt_notes([DOWNLOAD], config.data_folder),
+        files,
     )

@@ -67,7 +67,7 @@ def _content(train_x: np.ndarray, train_y: np.ndarray, test_x: np.ndarray, test_
 
 PUBLISHED = Layout("fashion-mnist", tuple(FILES), read_published)
 LAYOUTS = (PUBLISHED, Layout("FashionMNIST/raw", tuple(FILES), read_published))
-PART = Layout("fashion_mnist", ("fashion_mnist.npz",), read_npz)
+PART = Layout("fashion_mnist", ("fashion_mnist.npz",), read_npz, part=True)
 
 
 def load(config: DataConfig) -> Dataset:

@@ -16,9 +16,11 @@ from feddag.data.names import allowed_names
 
 SIZE = 64
 SCALING = pixel_scaling((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+IMAGES = "https://s3.amazonaws.com/google-landmark/train/images_000.tar to images_499.tar"
 SPLIT = Download(
     url="http://storage.googleapis.com/gresearch/federated-vision-datasets/landmarks-user-160k.zip",
     name="landmarks-user-160k.zip",
+    about=2,
     md5="53c36bd7d5fc12f927af2820b7e4a57c",
     unpack=True,
 )
@@ -36,7 +38,10 @@ def read_published(folder: Path) -> Content:
         missing += sum(file is None for file in files)
         there = [(row, file) for row, file in zip(rows, files, strict=True) if file is not None]
         if not there:
-            raise InvalidInput(f"{folder}: none of the images is there; expected images/<image_id>.jpg")
+            raise InvalidInput(
+                f"{folder}: the split is there, its images are not; unpack {IMAGES} (500 archives of 1 GB) "
+                f"as {folder}/train/a/b/c/<image_id>.jpg, or put them there as images/<image_id>.jpg"
+            )
         user = {name: u for u, name in enumerate(users)}
         index = {name: c for c, name in enumerate(classes)}
         samples.append(

@@ -2,6 +2,7 @@
 """One's own data with natural clients: a folder, a table, Python objects, a Hugging Face Dataset."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,12 +56,22 @@ def dataset_from_hugging_face(
     inputs = [name for name in names if name not in (label, client)]
     x = _inputs(table, inputs)
     y = np.asarray(table[label][:] if hasattr(table[label], "__getitem__") else table[label])
-    if client is None:
-        dataset = _in_memory(read_clients({"all": (x, y)}), test_share, "Hugging Face Dataset")
-        return Dataset(**{**vars(dataset), "owners": None})
-    owner = np.asarray([str(value) for value in table[client]])
-    parts = {str(name): (x[owner == name], y[owner == name]) for name in np.unique(owner)}
-    return _in_memory(read_clients(parts), test_share, "Hugging Face Dataset")
+    words = getattr(getattr(table, "features", {}).get(label), "names", None)  # of a ClassLabel
+    if words and not 0 <= y.min(initial=0) <= y.max(initial=0) < len(words):
+        raise InvalidInput(
+            f"Hugging Face dataset: column '{label}' has labels {y.min()} to {y.max()}, "
+            f"expected 0 to {len(words) - 1} (-1 stands for samples without a label: leave them out)"
+        )
+    parts = {"all": (x, y)}
+    if client is not None:
+        owner = np.asarray([str(value) for value in table[client]])
+        parts = {str(name): (x[owner == name], y[owner == name]) for name in np.unique(owner)}
+    dataset = _in_memory(read_clients(parts), test_share, "Hugging Face Dataset")
+    return replace(
+        dataset,
+        owners=None if client is None else dataset.owners,
+        class_names=tuple(words[int(name)] for name in dataset.class_names) if words else dataset.class_names,
+    )
 
 
 def _inputs(table: Any, names: list[str]) -> np.ndarray:

@@ -11,6 +11,7 @@ from feddag.core.errors import InvalidInput
 from feddag.core.examples import Scaling
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset
+from feddag.data.download import Download
 from feddag.data.loading import Content, Layout, Samples, find, load_found
 from feddag.data.names import allowed_names
 
@@ -18,6 +19,12 @@ WINDOW = 80  # characters before the one to guess
 STEP = 4  # a window starts every so many characters
 TEST_SHARE = 0.2
 LEAST = 5 * WINDOW  # speakers with fewer characters are left out
+TEXT = Download(
+    url="https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",
+    name="tinyshakespeare/input.txt",
+    size=1_115_394,
+    sha256="86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed",
+)
 SPEECH = re.compile(r"(?:^|\n\n)([A-Z][^\n:]*):\n")
 
 
@@ -76,4 +83,4 @@ LAYOUTS = (
 
 def load(config: DataConfig) -> Dataset:
     """Windows of character codes as (n, 80) uint8; every speaker is a natural client."""
-    return load_found(config, find(config, LAYOUTS), Scaling())
+    return load_found(config, find(config, LAYOUTS, downloads=[TEXT]), Scaling())

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """SVHN: 73,257 + 26,032 house-number digits, 32×32 colour (Netzer et al., 2011; non-commercial)."""
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,14 @@ from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset, pixel_scaling
 from feddag.data.download import Download
-from feddag.data.images import atlases
 from feddag.data.loading import Content, Layout, Samples, find, load_found
+from feddag.data.thumbnails import ATLAS_FILES, content_of, read_atlas_pair
 
 CLASSES = tuple(str(digit) for digit in range(10))
 SCALING = pixel_scaling((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970))
+COUNTS = (73_257, 26_032)
+FILES = ("train_32x32.mat", "test_32x32.mat")
+OTHER_CROPS = {"crops": "not the published ones: results cannot be compared with published ones"}
 SERVER = "http://ufldl.stanford.edu/housenumbers"
 DOWNLOADS = [
     Download(
@@ -36,42 +40,25 @@ DOWNLOADS = [
 def read_published(folder: Path) -> Content:
     """The published cropped digits; the digit 0 has label 10 there."""
     splits = []
-    for name in ("train_32x32.mat", "test_32x32.mat"):
+    for name in FILES:
         try:
             content = loadmat(folder / name, variable_names=["X", "y"])
             x, y = content["X"], content["y"].reshape(-1) % 10
         except (MatReadError, ValueError, KeyError, TypeError) as error:
             raise InvalidInput(f"{folder / name}: not a file of cropped digits ({error})") from error
         splits.append(Samples([np.ascontiguousarray(x.transpose(3, 2, 0, 1))], y))
-    train, test = splits
-    return Content(
-        train=train,
-        test=test,
-        shape=(3, 32, 32),
-        class_names=CLASSES,
-        complete=(len(train.y), len(test.y)) == (73_257, 26_032),
-    )
+    return content_of(splits[0], splits[1], CLASSES, COUNTS)
 
 
-def read_atlases(folder: Path) -> Content:
-    """The first digits of each split, cut from the original photographs (close to the published crops)."""
-    labels = np.load(folder / "labels.npz")
-    train_y, test_y = labels["y_train"], labels["y_test"]
-    return Content(
-        train=Samples(atlases(sorted(folder.glob("train_*.webp")), 32, len(train_y)), train_y),
-        test=Samples(atlases(sorted(folder.glob("test_*.webp")), 32, len(test_y)), test_y),
-        shape=(3, 32, 32),
-        class_names=CLASSES,
-        complete=False,
-        notes={"crops": "not the published ones: results cannot be compared with published ones"},
-    )
-
-
-FILES = ("train_32x32.mat", "test_32x32.mat")
 LAYOUTS = (
     Layout("svhn", FILES, read_published),
     Layout(".", FILES, read_published),
-    Layout("svhn", ("labels.npz", "train_*.webp", "test_*.webp"), read_atlases),
+    Layout(
+        "svhn",  # the first digits of each split, cut from the original photographs
+        ATLAS_FILES,
+        partial(read_atlas_pair, class_names=CLASSES, counts=COUNTS, notes=OTHER_CROPS),
+        part=True,
+    ),
 )
 
 

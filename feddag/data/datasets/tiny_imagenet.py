@@ -77,7 +77,7 @@ LAYOUTS = (
         ("wnids.txt", "val/val_annotations.txt", "train/*/images/*.JPEG", "val/images/*.JPEG"),
         read_published,
     ),
-    Layout("tiny_imagenet20", ("tiny_imagenet20.npz",), read_npz),
+    Layout("tiny_imagenet20", ("tiny_imagenet20.npz",), read_npz, part=True),
 )
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """UCI HAR: 10,299 windows of phone sensors, 30 people, 6 activities (Anguita et al., 2013)."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,26 @@ from feddag.data.loading import Content, Layout, Samples, find, load_found
 CLASSES = ("WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING", "STANDING", "LAYING")
 SIGNALS = tuple(f"{kind}_{axis}" for kind in ("body_acc", "body_gyro", "total_acc") for axis in "xyz")
 PEOPLE = 30
+SPLIT = "ours: about 20% of each person's activity, whole recordings only, fixed"
+WINDOWS = {"train": 7352, "test": 2947}
+
+
+def wrong_counts(unpacked: Path) -> str | None:
+    """What is wrong with the unpacked archive: each half must have as many labels as its authors say."""
+    for split, number in WINDOWS.items():
+        path = unpacked / "UCI HAR Dataset" / split / f"y_{split}.txt"
+        found = len(path.read_text().split()) if path.is_file() else 0
+        if found != number:
+            return f"{number:,} labels in {path.relative_to(unpacked)} expected, got {found:,}"
+    return None
+
+
 DOWNLOAD = Download(
     url="https://archive.ics.uci.edu/ml/machine-learning-databases/00240/UCI%20HAR%20Dataset.zip",
     name="UCI_HAR_Dataset.zip",
+    about=61,
     unpack=True,
+    wrong=wrong_counts,
 )
 
 
@@ -43,10 +60,13 @@ def read_npz(folder: Path) -> Content:
     """All windows in one file, as whole numbers of 1/1024."""
     arrays = np.load(folder / "uci_har.npz")
     x = arrays["x_q"].astype(np.float32) * arrays["scale"]
-    return _content(x, arrays["y"].astype(np.int64), arrays["user"].astype(np.int64))
+    rounded = {"values": "rounded to 1/1024; the published files have more digits"}
+    return _content(x, arrays["y"].astype(np.int64), arrays["user"].astype(np.int64), rounded)
 
 
-def _content(x: np.ndarray, y: np.ndarray, user: np.ndarray) -> Content:
+def _content(
+    x: np.ndarray, y: np.ndarray, user: np.ndarray, notes: Mapping[str, str] | None = None
+) -> Content:
     if not len(x) == len(y) == len(user):
         raise InvalidInput(
             f"uci-har: {len(x)} windows, {len(y)} labels and {len(user)} people differ in number"
@@ -59,8 +79,8 @@ def _content(x: np.ndarray, y: np.ndarray, user: np.ndarray) -> Content:
         dtype=np.float32,
         class_names=CLASSES,
         owner_names=[f"person{p + 1:02d}" for p in range(PEOPLE)],
-        complete=len(x) == 10_299,
-        notes={"test split": "ours: about 20% of each person's activity, whole recordings only, fixed"},
+        complete=len(x) == sum(WINDOWS.values()),
+        notes={"test split": SPLIT, **(notes or {})},
     )
 
 

@@ -190,9 +190,8 @@ def main() -> None:
                 print(f"N={n} d={width}: failed ({done.returncode}): {done.stderr.strip()[-200:]}")
                 continue
             reports.append(json.loads(done.stdout))
-            print(
-                f"\nN={n} d={width} threads={arguments.threads}, agreement with the groups {reports[-1]['agreement']:.2f}"
-            )
+            found = f"agreement with the groups {reports[-1]['agreement']:.2f}"
+            print(f"\nN={n} d={width} threads={arguments.threads}, {found}")
             print(f"{'step':<38}{'seconds':>9}{'CPU s':>9}{'anonymous GB':>14}{'peak GB':>9}")
             for name, (seconds, processor, anonymous, peak) in reports[-1]["steps"].items():
                 print(f"{name:<38}{seconds:9.2f}{processor:9.2f}{anonymous:14.2f}{peak:9.2f}", flush=True)

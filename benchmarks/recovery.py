@@ -5,8 +5,8 @@
     python benchmarks/recovery.py --views data gradient fused --recipes default paper --seeds 5
     python benchmarks/recovery.py --data cifar10 --views fused --seeds 2 --epochs 2
 
-Federations, signatures and clusters are the package's own: what `feddag cluster` gives. Signatures are kept in
-a folder, so that all views and recipes see the same ones; the data view alone trains nothing.
+Federations, signatures and clusters are the package's own: what `feddag cluster` gives. Signatures are kept
+in a folder, so that all views and recipes see the same ones; the data view alone trains nothing.
 """
 
 import argparse

@@ -1,177 +1,229 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recovery of planted groups on Fashion-MNIST: adjusted Rand index and exact count, per row and view.
+"""Recovery of planted groups: agreement (adjusted Rand index) and exact count, per row, view and recipe.
 
-    python benchmarks/recovery.py --views data --seeds 10
-    python benchmarks/recovery.py --views fused --seeds 5 --cache sketches
+    python benchmarks/recovery.py --seeds 10
+    python benchmarks/recovery.py --views data gradient fused --recipes default paper --seeds 5
+    python benchmarks/recovery.py --data cifar10 --views fused --seeds 2 --epochs 2
 
-A row is a function `planted(row, x, y, seed) -> clients`; sketches come from `sketches_of(clients, seed)`.
-Both can be replaced by the package's own federations and warm-up without touching the rest.
+Federations, signatures and clusters are the package's own: what `feddag cluster` gives. Signatures are kept
+in a folder, so that all views and recipes see the same ones; the data view alone trains nothing.
 """
 
 import argparse
 import json
 import os
+import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-import torch
-from planted import CLASSES, ROWS, Client, fashion_mnist, planted
-from torch import nn
 
+from feddag.algorithms.feddag import FedDAG
 from feddag.clustering.agglomerative import agreement
-from feddag.clustering.choice import Rule
-from feddag.clustering.pipeline import PAPER, ClusteringOptions, cluster_signatures
-from feddag.clustering.subspaces import class_subspaces
+from feddag.clustering.pipeline import ClusteringResult
+from feddag.experiment import Experiment
+from feddag.learning.signature import Signature
+from feddag.reporting.events import EventLog
+from feddag.run import Driver, Prepared, make_engine, prepare
 
-RECIPES = {
-    "default": ClusteringOptions(),
-    "paper": PAPER,
-    "paper+silhouette": replace(PAPER, rule=Rule(name="silhouette")),
+CONCEPTS = 'partition.concept.maps=["identity", "reverse", "shift"]'
+STYLES = 'partition.feature.types=["clean", "gaussian_noise", "gaussian_blur", "contrast"]'  # severity 3
+# Class sizes by Dirichlet(1) over all clients; every client holds every class.
+DIRICHLET = [
+    "partition.kind=label-groups",
+    "partition.groups=1",
+    "partition.label_share=1",
+    "partition.alpha=1",
+]
+LDA = ["partition.kind=lda", "partition.alpha=1"]
+ROWS: dict[str, list[str]] = {
+    **{
+        f"label {share}% a={alpha}": [
+            "partition.kind=label-groups",
+            f"partition.label_share={share / 100}",
+            f"partition.alpha={alpha}",
+        ]
+        for share in (20, 30)
+        for alpha in (0.25, 1)
+    },
+    "pairs 11": ["partition.kind=label-pairs", "partition.groups=11", "partition.alpha=1"],
+    "concept shift": [*DIRICHLET, CONCEPTS],
+    "feature skew": [*DIRICHLET, STYLES],
+    "iid": ["partition.kind=iid"],
+    "concept over lda": [*LDA, CONCEPTS],
+    "feature over lda": [*LDA, STYLES],
 }
-MASK = 0.02  # share of the update's coordinates that is kept
+TABLE = list(ROWS)[:8]  # the last two ask more: there, clients also lack classes, whatever their group
+RECIPES = {"default": [], "paper": ["algorithm.preset=paper"]}
 
 
-def network() -> nn.Sequential:
-    """The LeNet-like network of the paper's Fashion-MNIST experiments: 61,706 parameters."""
-    return nn.Sequential(
-        nn.Conv2d(1, 6, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Conv2d(6, 16, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
-        nn.Flatten(),
-        nn.Linear(400, 120),
-        nn.ReLU(),
-        nn.Linear(120, 84),
-        nn.ReLU(),
-        nn.Linear(84, CLASSES),
+def experiment_of(data: str, row: str, seed: int, settings: list[str]) -> Experiment:
+    """The federation of one row, asked for clusters by FedDAG."""
+    common = [f"data={data}", "num_clients=100", f"seed={seed}", "algorithm=feddag"]
+    return Experiment().with_overrides([*common, *ROWS[row], *settings])
+
+
+def ask(prepared: Prepared, algorithm: FedDAG) -> tuple[dict[str, Signature], int]:
+    """The signatures of all clients, as `feddag cluster` asks for them, and the mask they share."""
+    engine = make_engine(prepared)
+    with tempfile.TemporaryDirectory() as folder:
+        log = EventLog(Path(folder) / "events.jsonl", keep_bytes=0)
+        try:
+            driver = Driver(prepared, engine, Path(folder), log, lambda event: None)
+            server = driver.server(0)
+            return algorithm.find_clusters(server)[0], algorithm.common_start(server)[1]
+        finally:
+            engine.close()
+            log.close()
+
+
+class Signatures:
+    """Signatures of one (data, row, seed), in two files: principal vectors by p, sketches by warm-up."""
+
+    def __init__(self, folder: Path, data: str, row: str, seed: int, settings: list[str]) -> None:
+        self.setting = data, row, seed
+        self.settings = settings
+        self.name = folder / f"{data}_{row.replace(' ', '_').replace('%', '')}_{seed}"
+
+    def of(self, recipe: str, trained: bool) -> tuple[dict[str, Signature], FedDAG, int, list[int]]:
+        """Signatures, the algorithm that asks, the mask and the planted groups."""
+        algorithm = self._experiment(recipe).build_algorithm()
+        assert isinstance(algorithm, FedDAG)
+        local = algorithm.local
+        vectors = Path(f"{self.name}_p{algorithm.vectors:g}.npz")
+        warm = f"{algorithm.warmup_rounds}x{local.local_epochs}_{local.batch_size}_{local.lr:g}"
+        sketches = Path(f"{self.name}_warm{warm}.npz")
+        train_now = trained and not sketches.exists()
+        if train_now or not vectors.exists():
+            # Without training, starting workers would cost more than all signatures.
+            prepared = prepare(self._experiment(recipe, "process" if train_now else "inline"))
+            question = replace(algorithm, primary_start="random")  # nothing is asked of a warm model later
+            question = replace(question, similarity="fused" if train_now else "data")
+            found, mask = ask(prepared, question)
+            groups = [prepared.federation.groups[client] for client in found]
+            _keep(found, mask, groups, vectors, sketches if train_now else None)
+        with np.load(vectors) as stored:
+            part = {name: stored[name] for name in stored.files}
+        update = np.zeros((len(part["ids"]), 1), dtype=np.float32)
+        if trained:
+            with np.load(sketches) as stored:
+                update = stored["sketches"]
+        ends = np.cumsum(part["rows"])
+        signatures = {
+            str(client): Signature(
+                sketch=update[i],
+                vectors=part["vectors"][ends[i] - part["rows"][i] : ends[i]],
+                classes=part["classes"][ends[i] - part["rows"][i] : ends[i]],
+                counts=part["counts"][i],
+                withheld=0,
+            )
+            for i, client in enumerate(part["ids"])
+        }
+        return signatures, algorithm, int(part["mask"]), part["groups"].tolist()
+
+    def _experiment(self, recipe: str, engine: str = "process") -> Experiment:
+        return experiment_of(*self.setting, [*RECIPES[recipe], *self.settings, f"engine={engine}"])
+
+
+def _keep(
+    found: dict[str, Signature], mask: int, groups: list[int], vectors: Path, sketches: Path | None
+) -> None:
+    vectors.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(
+        vectors,
+        ids=np.array(list(found)),
+        mask=mask,
+        groups=groups,
+        counts=np.stack([s.counts for s in found.values()]),
+        rows=np.array([len(s.classes) for s in found.values()]),
+        vectors=np.concatenate([s.vectors for s in found.values()]),
+        classes=np.concatenate([s.classes for s in found.values()]),
     )
+    if sketches is not None:
+        np.savez(sketches, sketches=np.stack([s.sketch for s in found.values()]))
 
 
-def start_vector(seed: int) -> torch.Tensor:
-    """The common start: uniform in +-1/sqrt(fan-in), as torch initialises these layers."""
-    generator = np.random.default_rng([seed, 99])
-    parts = []
-    for layer in network():
-        if hasattr(layer, "weight"):
-            fan_in = layer.weight[0].numel()
-            for size in (layer.weight.numel(), layer.bias.numel()):
-                parts.append(generator.uniform(-1, 1, size) / np.sqrt(fan_in))
-    return torch.tensor(np.concatenate(parts), dtype=torch.float32)
+def outcome(row: str, seed: int, result: ClusteringResult, planted: list[int]) -> dict:
+    """What was found, and by which questions."""
+    return {
+        "row": row,
+        "seed": seed,
+        "ari": agreement(result.labels_N, planted),
+        "count": result.count,
+        "planted": len(set(planted)),
+        "weight": float(result.weights_N.mean()),
+        "tests": [
+            [len(t.members), round(t.silhouette, 3), round(float(t.clouds.max(initial=0)), 3), t.split]
+            for t in result.choice.tests
+        ],
+    }
 
 
-def warm_update(client: Client, number: int, seed: int, rounds: int, epochs: int) -> np.ndarray:
-    """Its update after training alone: SGD 0.01, momentum 0.5 (fresh each round), decay 1e-4, batch 64."""
-    start = start_vector(seed)
-    x = torch.tensor((client.x / 255 - 0.2860) / 0.3530, dtype=torch.float32).reshape(-1, 1, 28, 28)
-    y = torch.tensor(client.y)
-    model = network()
-    nn.utils.vector_to_parameters(start.clone(), model.parameters())
-    for round_number in range(rounds):
-        optimiser = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.5, weight_decay=1e-4)
-        for epoch in range(epochs):
-            order = np.random.default_rng([seed, round_number, number, epoch]).permutation(len(y))
-            for batch in torch.tensor(order).split(64):
-                optimiser.zero_grad()
-                nn.functional.cross_entropy(model(x[batch]), y[batch]).backward()
-                optimiser.step()
-    return (nn.utils.parameters_to_vector(model.parameters()).detach() - start).numpy()
-
-
-def sketches_of(clients: list[Client], seed: int, rounds: int, epochs: int) -> np.ndarray:
-    """The same random 2% of the coordinates of every client's update."""
-    updates = np.stack([warm_update(c, i, seed, rounds, epochs) for i, c in enumerate(clients)])
-    return updates[:, mask_of(seed, updates.shape[1])]
-
-
-def mask_of(seed: int, size: int) -> np.ndarray:
-    """The shared mask."""
-    return np.random.default_rng([seed, 5]).choice(size, int(MASK * size), replace=False)
+def show(rows: list[str], results: list[dict], print_line: Callable[[str], None] = print) -> None:
+    """One line a row: mean and least agreement, share of exact counts, counts found."""
+    print_line(f"{'row':<18}{'ARI mean':>9}{'ARI least':>10}{'exact':>7}  clusters found (planted)")
+    for row in rows:
+        found = [r for r in results if r["row"] == row]
+        scores = [r["ari"] for r in found]
+        exact = np.mean([r["count"] == r["planted"] for r in found])
+        counts = " ".join(str(r["count"]) for r in found)
+        print_line(
+            f"{row:<18}{np.mean(scores):9.3f}{np.min(scores):10.3f}{exact:7.0%}  {counts}"
+            f" ({found[0]['planted']})"
+        )
 
 
 def main() -> None:
-    """Run the rows and print the table."""
+    """Every row, seed, view and recipe; one table a view and recipe."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"))
-    parser.add_argument("--views", choices=("data", "gradient", "fused"), default="data")
-    parser.add_argument("--recipe", choices=tuple(RECIPES), default="default")
-    parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
+    parser.add_argument("--data", choices=("fashion-mnist", "cifar10", "svhn"), default="fashion-mnist")
+    parser.add_argument("--rows", nargs="+", default=TABLE, choices=list(ROWS), metavar="ROW")
+    parser.add_argument(
+        "--views", nargs="+", choices=("data", "gradient", "fused"), default=["data"], metavar="VIEW"
+    )
+    parser.add_argument("--recipes", nargs="+", choices=tuple(RECIPES), default=["default"], metavar="RECIPE")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--cache", type=Path, help="folder that keeps sketches between runs")
-    parser.add_argument("--cached-only", action="store_true", help="skip what the cache does not hold")
+    parser.add_argument("--rounds", type=int, help="warm-up rounds, instead of the recipe's")
+    parser.add_argument("--epochs", type=int, help="epochs of a warm-up round, instead of the recipe's")
+    parser.add_argument("--cache", type=Path, default=Path(__file__).parent / ".data" / "signatures")
     parser.add_argument("--json", type=Path, help="write every single result here")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    options = replace(RECIPES[arguments.recipe], views=arguments.views)
-    x, y = fashion_mnist(arguments.data)
-    results = []
-    print(f"{arguments.views} view, recipe {arguments.recipe}, 100 clients, {arguments.seeds} seeds")
-    print(f"{'row':<18} {'ARI mean':>8} {'ARI min':>8} {'exact':>7}  clusters found (planted)")
-    for row in arguments.rows:
-        found = []
-        for seed in range(arguments.first_seed, arguments.first_seed + arguments.seeds):
-            cached = arguments.cache and arguments.cache / (
-                f"{row.replace(' ', '_')}_{seed}_{arguments.rounds}x{arguments.epochs}.npy"
-            )
-            if arguments.views != "data" and arguments.cached_only and not (cached and cached.exists()):
-                continue
-            clients = planted(row, x, y, seed)
-            truth = np.array([client.group for client in clients])
-            sketches = None
-            if arguments.views != "data":
-                if cached and cached.exists():
-                    sketches = np.load(cached)
-                else:
-                    sketches = sketches_of(clients, seed, arguments.rounds, arguments.epochs)
-                    if cached:
-                        cached.parent.mkdir(parents=True, exist_ok=True)
-                        np.save(cached, sketches)
-            begin = time.perf_counter()
-            subspaces = [class_subspaces(c.x, c.y, CLASSES) for c in clients]
-            counts = np.array([np.bincount(c.y, minlength=CLASSES) for c in clients])
-            result = cluster_signatures(subspaces, counts, sketches, options)
-            found.append(
-                {
-                    "row": row,
-                    "seed": seed,
-                    "ari": agreement(result.labels_N, truth),
-                    "count": result.count,
-                    "planted": len(set(truth)),
-                    "weight": float(result.weights_N.mean()),
-                    "tests": [
-                        [
-                            len(t.members),
-                            round(t.silhouette, 3),
-                            round(float(t.clouds.max(initial=0)), 3),
-                            t.split,
-                        ]
-                        for t in result.choice.tests
-                    ],
-                    "seconds": round(time.perf_counter() - begin, 2),
-                }
-            )
-        results += found
-        if found:
-            scores = [f["ari"] for f in found]
-            exact = np.mean([f["count"] == f["planted"] for f in found])
-            counts_found = " ".join(str(f["count"]) for f in found)
-            print(
-                f"{row:<18} {np.mean(scores):8.3f} {np.min(scores):8.3f} {exact:7.0%}  "
-                f"{counts_found} ({found[0]['planted']})",
-                flush=True,
-            )
-        if arguments.json:
-            arguments.json.write_text(json.dumps(results, indent=1))
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="more settings"
+    )
+    options = parser.parse_args()
+    settings = list(options.settings)
+    if options.rounds is not None:
+        settings.append(f"algorithm.warmup_rounds={options.rounds}")
+    if options.epochs is not None:
+        settings.append(f"training.local_epochs={options.epochs}")
+    trained = options.views != ["data"]
+    results: dict[str, list[dict]] = {f"{v} view, {r}": [] for r in options.recipes for v in options.views}
+    for row in options.rows:
+        for seed in range(options.first_seed, options.first_seed + options.seeds):
+            stored = Signatures(options.cache, options.data, row, seed, settings)
+            for recipe in options.recipes:
+                begin = time.perf_counter()
+                signatures, algorithm, mask, planted = stored.of(recipe, trained)
+                signed = time.perf_counter() - begin
+                for view in options.views:
+                    begin = time.perf_counter()
+                    result = replace(algorithm, similarity=view).cluster(signatures, mask)
+                    found = outcome(row, seed, result, planted)
+                    found |= {"view": view, "recipe": recipe, "sign_seconds": round(signed, 2)}
+                    found |= {"cluster_seconds": round(time.perf_counter() - begin, 2)}
+                    results[f"{view} view, {recipe}"].append(found)
+            if options.json:
+                options.json.write_text(json.dumps([r for part in results.values() for r in part], indent=1))
+    for title, found in results.items():
+        print(f"\n{options.data}, {title}, 100 clients, {options.seeds} seeds from {options.first_seed}")
+        show(options.rows, found)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Server cost: seconds and peak memory of every step from signatures to clusters and graph.
 
-    python benchmarks/server_cost.py --clients 100 1000 --width 784 3072
+    python benchmarks/server_cost.py --clients 100 1000 5000 10000 --width 784 3072 --json server.json
 
 Synthetic signatures: every client has 10 classes and 3 vectors each, in five groups. Each size runs in its
-own process. "CPU s" is the processors' time: the one to read on a busy machine. Signatures lie in a
+own process, with one thread unless --threads says more: idle threads of a matrix product spin, and would
+count as work. "CPU s" is the processors' time: the one to read on a busy machine. Signatures lie in a
 memory-mapped file, as a server would keep them, so that they can be paged out: "anonymous" is memory that
-cannot, "peak" includes mapped pages that the system chose to keep.
+cannot, "peak" includes mapped pages that the system chose to keep. The matrix products that all angles need
+are timed bare, some blocks of them, and their time for all blocks is stated as the bound.
 """
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -60,11 +63,12 @@ def signatures(n: int, width: int, folder: Path) -> tuple[list, np.ndarray, np.n
 
     generator = np.random.default_rng(0)
     rows = CLASSES * VECTORS
-    base = generator.normal(size=(GROUPS, CLASSES, width, VECTORS)).astype(np.float32)
+    base = generator.normal(size=(GROUPS, CLASSES, VECTORS, width)).astype(np.float32)
     vectors = np.lib.format.open_memmap(folder / "vectors.npy", "w+", np.float32, (n, rows, width))
     for i in range(n):
         noisy = base[i % GROUPS] + 0.5 * generator.standard_normal(base.shape[1:], dtype=np.float32)
-        vectors[i] = np.linalg.qr(noisy)[0].transpose(0, 2, 1).reshape(rows, width)
+        lower = np.linalg.cholesky((noisy @ noisy.transpose(0, 2, 1)).astype(np.float64))
+        vectors[i] = np.linalg.solve(lower, noisy.astype(np.float64)).reshape(rows, width)
     vectors.flush()
     del vectors
     mapped = np.load(folder / "vectors.npy", mmap_mode="r")
@@ -73,6 +77,25 @@ def signatures(n: int, width: int, folder: Path) -> tuple[list, np.ndarray, np.n
     counts = generator.integers(5, 500, size=(n, CLASSES))
     sketches = generator.normal(size=(GROUPS, 1234))[np.arange(n) % GROUPS] + generator.normal(size=(n, 1234))
     return items, counts, sketches.astype(np.float32)
+
+
+def bare_products(n: int, width: int) -> tuple[float, float]:
+    """Seconds and CPU seconds of the products of all blocks of all classes, from some of them."""
+    from feddag.clustering.angles import BLOCK_ITEMS
+
+    side = min(n, BLOCK_ITEMS) * VECTORS
+    generator = np.random.default_rng(1)
+    left, right = (generator.standard_normal((side, width), dtype=np.float32) for _ in range(2))
+    left @ right.T
+    begin, repeats = (time.perf_counter(), time.process_time()), 0
+    while time.process_time() - begin[1] < 1.0:
+        left @ right.T
+        repeats += 1
+    # All blocks on and above the diagonal, by their area; diagonal blocks are computed whole.
+    sizes = [min(BLOCK_ITEMS, n - start) for start in range(0, n, BLOCK_ITEMS)]
+    area = sum(a * b for i, a in enumerate(sizes) for b in sizes[i:]) * VECTORS**2 * CLASSES
+    blocks = area / side**2 / repeats
+    return (time.perf_counter() - begin[0]) * blocks, (time.process_time() - begin[1]) * blocks
 
 
 def literal_angles(items: list, counts: np.ndarray) -> np.ndarray:
@@ -88,15 +111,17 @@ def literal_angles(items: list, counts: np.ndarray) -> np.ndarray:
     return out
 
 
-def measure(n: int, width: int, kind: str) -> dict:
+def measure(n: int, width: int) -> dict:
     """All steps at one size, in this process."""
     from feddag.clustering.agglomerative import agreement, link, score_cuts
+    from feddag.clustering.angles import KeptAngles
     from feddag.clustering.choice import choose
     from feddag.clustering.complementarity import cluster_alignment, complementarity_graph
     from feddag.clustering.fusion import entropy_weights, fuse
+    from feddag.clustering.pipeline import ClusteringOptions, structure_fusion_weight
     from feddag.clustering.similarity import data_angles, gradient_angles, min_max, normalised
 
-    report: dict = {"clients": n, "width": width, "kind": kind, "steps": {}}
+    report: dict = {"clients": n, "width": width, "steps": {}}
 
     def step(name: str, function, *arguments, **options):
         with Watch() as watch:
@@ -108,20 +133,34 @@ def measure(n: int, width: int, kind: str) -> dict:
         ]
         return value
 
-    weighting = "reliability" if kind == "subspace" else "frequency"
     with tempfile.TemporaryDirectory() as folder:
         items, counts, sketches = signatures(n, width, Path(folder))
+        report["steps"]["bare products of all vectors (bound)"] = [*bare_products(n, width), 0.0, 0.0]
         if n <= 100:
             step("literal loop over pairs and classes", literal_angles, items, counts)
-        data = step("data angles", data_angles, items, counts, kind=kind, weighting=weighting)
+        step("data angles, pairs (paper)", data_angles, items, counts)
+        kept = KeptAngles()
+        data = step(
+            "data angles, subspaces (default)",
+            data_angles,
+            items,
+            counts,
+            kind="subspace",
+            weighting="reliability",
+            keep=kept,
+        )
         gradient = step("gradient angles", gradient_angles, sketches)
         data, gradient = normalised(data, min_max(data)), normalised(gradient, min_max(gradient))
-        weights = step("entropy weights", entropy_weights, data, gradient)
-        fused = step("fused matrix", fuse, data, gradient, weights)
+        weight = step("fusion weight (default)", structure_fusion_weight, data, gradient, ClusteringOptions())
+        step("fusion weights by entropy", entropy_weights, data, gradient)
+        fused = step("fused matrix", fuse, data, gradient, np.full(n, weight))
         linked = step("linkage", link, fused)
         step("20 cuts scored", score_cuts, fused, linked)
-        choice = step("whole choice (structure)", choose, fused)
-        alignment = step("alignment", cluster_alignment, items, choice.labels_N, CLASSES, kind=kind)
+        choice = step("whole choice, with linkage and cuts", choose, fused)
+        name = "alignment, from kept angles" if kept.blocks is not None else "alignment, of a sample"
+        alignment = step(
+            name, cluster_alignment, items, choice.labels_N, CLASSES, kind="subspace", known=kept.blocks
+        )
         step("graph", complementarity_graph, counts, choice.labels_N, alignment, distances_NN=fused)
     report["agreement"] = agreement(choice.labels_N, np.arange(n) % GROUPS)
     return report
@@ -134,25 +173,30 @@ def main() -> None:
     )
     parser.add_argument("--clients", type=int, nargs="+", default=[100, 1000])
     parser.add_argument("--width", type=int, nargs="+", default=[784])
-    parser.add_argument("--kind", choices=("pairs", "subspace"), default="subspace")
+    parser.add_argument("--threads", type=int, default=1, help="threads of one matrix product")
+    parser.add_argument("--json", type=Path, help="write all figures here")
     parser.add_argument("--one", action="store_true", help="measure in this process and print JSON")
     arguments = parser.parse_args()
     if arguments.one:
-        print(json.dumps(measure(arguments.clients[0], arguments.width[0], arguments.kind)))
+        print(json.dumps(measure(arguments.clients[0], arguments.width[0])))
         return
+    reports = []
     for width in arguments.width:
         for n in arguments.clients:
-            command = [sys.executable, __file__, "--one", "--kind", arguments.kind]
-            command += ["--clients", str(n), "--width", str(width)]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            command = [sys.executable, __file__, "--one", "--clients", str(n), "--width", str(width)]
+            environment = {**os.environ, "OPENBLAS_NUM_THREADS": str(arguments.threads)}
+            done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
             if done.returncode:
                 print(f"N={n} d={width}: failed ({done.returncode}): {done.stderr.strip()[-200:]}")
                 continue
-            report = json.loads(done.stdout)
-            print(f"\nN={n} d={width} {arguments.kind}, agreement with the groups {report['agreement']:.2f}")
+            reports.append(json.loads(done.stdout))
+            found = f"agreement with the groups {reports[-1]['agreement']:.2f}"
+            print(f"\nN={n} d={width} threads={arguments.threads}, {found}")
             print(f"{'step':<38}{'seconds':>9}{'CPU s':>9}{'anonymous GB':>14}{'peak GB':>9}")
-            for name, (seconds, processor, anonymous, peak) in report["steps"].items():
+            for name, (seconds, processor, anonymous, peak) in reports[-1]["steps"].items():
                 print(f"{name:<38}{seconds:9.2f}{processor:9.2f}{anonymous:14.2f}{peak:9.2f}", flush=True)
+            if arguments.json:
+                arguments.json.write_text(json.dumps(reports, indent=1))
 
 
 if __name__ == "__main__":

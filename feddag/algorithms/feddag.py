@@ -293,10 +293,12 @@ class FedDAG:
 
     def question(self, start: Params, mask: int, keep: bool) -> Sign:
         """What clients are asked at the start, and newcomers later."""
+        # Data angles need no update: without a warm model to keep, nobody trains.
+        trains = keep or self.similarity != "data"
         return Sign(
             start=start,
             local=self.local,
-            warmup_rounds=self.warmup_rounds,
+            warmup_rounds=self.warmup_rounds if trains else 0,
             update=self.warmup_update,
             mask=mask,
             sketch_share=self.sketch_share,

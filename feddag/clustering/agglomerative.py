@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.cluster.hierarchy import linkage
 
 from feddag.clustering.arrays import (
     FloatArray,
@@ -62,24 +62,38 @@ def link(distances_NN: FloatArray, method: Linkage = "average") -> FloatArray:
 
 def cut(linkage_matrix: FloatArray, threshold: float) -> IntArray:
     """Labels when all merges at or below `threshold` are made; clusters numbered by smallest member."""
-    if not len(linkage_matrix):
-        return np.zeros(1, dtype=np.int64)
-    return canonical_labels(fcluster(linkage_matrix, threshold, criterion="distance"))
+    return merged(linkage_matrix, merges_at(linkage_matrix, threshold))
 
 
 def cut_into(linkage_matrix: FloatArray, count: int) -> tuple[IntArray, float]:
     """Labels of exactly `count` clusters (fewer items: one each) and the lowest threshold that gives them."""
     if count < 1:
         raise ValueError(f"the number of clusters must be at least 1, got {count}")
+    # Equal heights can be torn apart here, which no threshold can do: so many merges, in linkage order.
+    merges = max(len(linkage_matrix) + 1 - count, 0)
+    return merged(linkage_matrix, merges), float(linkage_matrix[merges - 1, 2]) if merges else 0.0
+
+
+def merges_at(linkage_matrix: FloatArray, threshold: float) -> int:
+    """How many merges lie at or below `threshold`: heights rise in every linkage offered here."""
+    return int(np.searchsorted(linkage_matrix[:, 2], threshold, side="right"))
+
+
+def merged(linkage_matrix: FloatArray, merges: int) -> IntArray:
+    """Labels after the first `merges` merges; clusters numbered by smallest member."""
+    return canonical_labels(top_nodes(linkage_matrix, merges))
+
+
+def top_nodes(linkage_matrix: FloatArray, merges: int) -> IntArray:
+    """The node of the linkage that every item belongs to after the first `merges` merges."""
     n = len(linkage_matrix) + 1
     parent = np.arange(2 * n - 1)
-    merges = max(n - count, 0)
-    # Equal heights can be torn apart here, which no threshold can do: merge one by one, in linkage order.
-    for step, (a, b) in enumerate(linkage_matrix[:merges, :2].astype(int)):
-        parent[[a, b]] = n + step
-    for node in range(n + merges - 1, -1, -1):
-        parent[node] = parent[parent[node]] if parent[node] != node else node
-    return canonical_labels(parent[:n]), float(linkage_matrix[merges - 1, 2]) if merges else 0.0
+    parent[linkage_matrix[:merges, :2].astype(np.int64)] = n + np.arange(merges)[:, None]
+    while True:  # everyone asks the parent's parent: the way to the top halves each time
+        above = parent[parent]
+        if np.array_equal(above, parent):
+            return parent[:n]
+        parent = above
 
 
 def merge_thresholds(linkage_matrix: FloatArray, max_clusters: int) -> FloatArray:

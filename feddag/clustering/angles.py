@@ -3,9 +3,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
+from numpy.polynomial import Chebyshev, Polynomial
 
 from feddag.clustering.arrays import FloatArray, IntArray, row_blocks
 from feddag.clustering.subspaces import Subspaces
@@ -15,23 +17,20 @@ AngleKind = Literal["pairs", "subspace"]
 BLOCK_ITEMS = 256
 """Items handled at once: with 3 vectors each, a block of cosines is 2.4 MB."""
 
+KEPT_BYTES = 512 * 2**20
+"""Room for angles that are needed twice: 10 classes of 5,000 items. Beyond that they are not kept."""
+
 
 @dataclass(frozen=True)
-class ClassVectors:
-    """Unit vectors of one class: slot k holds the k-th vectors of the first len(slot) items of `items_M`."""
+class VectorBlock:
+    """Unit vectors of one class of some items: first all first vectors, then all second ones, and so on.
 
-    items_M: IntArray
-    slots: tuple[FloatArray, ...]
+    Items with more vectors come first, so that slot k holds the k-th vectors of the first len(slot) items.
+    """
 
-    def rows(self, block: slice) -> tuple[FloatArray, list[slice]]:
-        """The block's vectors, slot after slot, and where each slot lies."""
-        parts, places, start = [], [], 0
-        for slot_MD in self.slots:
-            part = slot_MD[block]
-            parts.append(part)
-            places.append(slice(start, start + len(part)))
-            start += len(part)
-        return np.concatenate(parts), places
+    items_I: IntArray
+    vectors_RD: FloatArray
+    slots: tuple[slice, ...]
 
 
 @dataclass(frozen=True)
@@ -44,6 +43,22 @@ class AngleBlock:
     degrees_IJ: FloatArray
     diagonal: bool
     """Rows and columns are the same items: only entries above the diagonal count."""
+
+
+class KeptAngles:
+    """All blocks of one pass, for whoever needs the same angles again; none if they take too much room."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.room = KEPT_BYTES if limit is None else limit
+        self.blocks: list[AngleBlock] | None = []
+
+    def add(self, block: AngleBlock) -> None:
+        """Keep one block, or forget them all when there is no room."""
+        self.room -= block.degrees_IJ.nbytes
+        if self.room < 0:
+            self.blocks = None
+        elif self.blocks is not None:
+            self.blocks.append(block)
 
 
 def check_subspaces(subspaces: Sequence[Subspaces], num_classes: int, name: str = "subspaces") -> None:
@@ -71,20 +86,32 @@ def present_classes(subspaces: Sequence[Subspaces], num_classes: int) -> np.ndar
     return present_NC
 
 
-def gather_class(subspaces: Sequence[Subspaces], label: int, orthonormal: bool = False) -> ClassVectors:
-    """One class of all items, ordered so that each slot is a prefix; only one class is ever copied."""
-    found: list[tuple[int, FloatArray]] = []
+def gather_class(subspaces: Sequence[Subspaces], label: int, orthonormal: bool = False) -> list[VectorBlock]:
+    """One class of all items that have it, in blocks; only one class is ever copied."""
+    found, parts = [], []
     for i, item in enumerate(subspaces):
-        vectors_pD = item.vectors_PD[item.classes_P == label].astype(np.float32, copy=False)
-        vectors_pD = _orthonormal_rows(vectors_pD) if orthonormal else _unit_rows(vectors_pD)
-        if len(vectors_pD):
-            found.append((i, vectors_pD))
-    found.sort(key=lambda entry: -len(entry[1]))
-    most = len(found[0][1]) if found else 0
-    return ClassVectors(
-        items_M=np.array([i for i, _ in found], dtype=np.int64),
-        slots=tuple(np.stack([v[k] for _, v in found if len(v) > k]) for k in range(most)),
-    )
+        rows = np.flatnonzero(item.classes_P == label)
+        if len(rows):
+            found.append(i)
+            parts.append(np.asarray(item.vectors_PD)[_span(rows)])
+    if not found:
+        return []
+    owners_R = np.repeat(found, [len(part) for part in parts])
+    vectors_RD, owners_R = _unit_rows(np.concatenate(parts, dtype=np.float32), owners_R)
+    del parts
+    if orthonormal:
+        vectors_RD, owners_R = _orthonormal_rows(vectors_RD, owners_R)
+    items_M, starts_M, counts_M = np.unique(owners_R, return_index=True, return_counts=True)
+    order_M = np.argsort(-counts_M, kind="stable")
+    items_M, starts_M, counts_M = items_M[order_M], starts_M[order_M], counts_M[order_M]
+    blocks = []
+    for block in row_blocks(len(items_M), BLOCK_ITEMS):
+        starts, counts = starts_M[block], counts_M[block]
+        places = [starts[counts > k] + k for k in range(counts.max())]
+        ends = np.cumsum([0, *map(len, places)])
+        slots = tuple(slice(a, b) for a, b in pairwise(ends.tolist()))
+        blocks.append(VectorBlock(items_M[block], vectors_RD[np.concatenate(places)], slots))
+    return blocks
 
 
 def class_angle_blocks(
@@ -93,84 +120,148 @@ def class_angle_blocks(
     *,
     num_classes: int,
     kind: AngleKind = "pairs",
+    only: Sequence[int] | None = None,
 ) -> Iterator[AngleBlock]:
     """V' of Eq. 4 for every class, over items that have it; without `others`, each pair of items once.
 
     `pairs` takes the nearest two vectors, as Eq. 4 is written; `subspace` the smallest principal angle
     of the spans, which does not depend on the basis. Absent classes yield nothing: see `similarity`.
+    `only` names the classes, if not all are wanted.
     """
     if kind not in ("pairs", "subspace"):
         raise ValueError(f"angle kind must be pairs or subspace, not {kind!r}")
-    for label in range(num_classes):
+    nearest = _nearest_pairs if kind == "pairs" else _nearest_spans
+    for label in range(num_classes) if only is None else only:
         left = gather_class(subspaces, label, orthonormal=kind == "subspace")
         right = left if others is None else gather_class(others, label, orthonormal=kind == "subspace")
-        if not left.slots or not right.slots:
-            continue
-        for rows in row_blocks(len(left.items_M), BLOCK_ITEMS):
-            for columns in row_blocks(len(right.items_M), BLOCK_ITEMS):
-                diagonal = others is None and rows == columns
-                if others is None and columns.start < rows.start:
-                    continue
-                cosines_IJ = _block_cosines(left, rows, right, columns, kind)
+        for i, rows in enumerate(left):
+            # One class of one set: the blocks below the diagonal are known by symmetry.
+            for j, columns in enumerate(right[i:] if others is None else right):
+                cosines_IJ = nearest(rows, columns)
                 yield AngleBlock(
-                    label, left.items_M[rows], right.items_M[columns], degrees(cosines_IJ), diagonal
+                    label, rows.items_I, columns.items_I, degrees(cosines_IJ), others is None and j == 0
                 )
 
 
 def degrees(cosines: FloatArray) -> FloatArray:
     """arccos in degrees, after clipping: rounding makes cosines of equal vectors exceed 1."""
-    return np.degrees(np.arccos(np.clip(cosines, -1, 1)))
+    angles = np.clip(cosines, -1, 1)
+    np.arccos(angles, out=angles)
+    return np.degrees(angles, out=angles)
 
 
-def _block_cosines(
-    left: ClassVectors, rows: slice, right: ClassVectors, columns: slice, kind: AngleKind
-) -> FloatArray:
-    left_rows, left_places = left.rows(rows)
-    right_rows, right_places = right.rows(columns)
-    shape = (len(left.items_M[rows]), len(right.items_M[columns]))
-    products = left_rows @ right_rows.T
-    if kind == "subspace":
-        planes = np.zeros((max(len(left_places), 3), max(len(right_places), 3), *shape), dtype=np.float64)
-        for a, place_a in enumerate(left_places):
-            for b, place_b in enumerate(right_places):
-                plane = products[place_a, place_b]
-                planes[a, b, : plane.shape[0], : plane.shape[1]] = plane
-        if planes.shape[:2] == (3, 3):
-            return largest_singular_value(planes).astype(np.float32)
-        return np.linalg.svd(np.moveaxis(planes, (0, 1), (2, 3)), compute_uv=False)[..., 0].astype(np.float32)
+def _nearest_pairs(left: VectorBlock, right: VectorBlock) -> FloatArray:
+    """The largest |cosine| of two vectors."""
+    products = left.vectors_RD @ right.vectors_RD.T
     np.abs(products, out=products)
-    largest_IJ = np.zeros(shape, dtype=products.dtype)
-    for place_a in left_places:
-        for place_b in right_places:
-            plane = products[place_a, place_b]
-            part = largest_IJ[: plane.shape[0], : plane.shape[1]]
-            np.maximum(part, plane, out=part)
+    # Every item has a first vector, so this plane covers all; it is the others' place to leave their maximum.
+    largest_IJ = products[left.slots[0], right.slots[0]]
+    for a, rows in enumerate(left.slots):
+        for b, columns in enumerate(right.slots):
+            if a or b:
+                plane = products[rows, columns]
+                part = largest_IJ[: plane.shape[0], : plane.shape[1]]
+                np.maximum(part, plane, out=part)
     return largest_IJ
 
 
-def largest_singular_value(planes_33: FloatArray) -> FloatArray:
-    """Of many 3 x 3 matrices at once, by the trigonometric root of the characteristic cubic."""
+def _nearest_spans(left: VectorBlock, right: VectorBlock) -> FloatArray:
+    """The cosine of the smallest principal angle: the largest singular value of all products of two bases."""
+    products = left.vectors_RD @ right.vectors_RD.T
+    shape = (len(left.items_I), len(right.items_I))
+    if len(left.slots) == len(right.slots) == 1:
+        return np.abs(products)
+
+    def plane(a: int, b: int) -> FloatArray:
+        if a >= len(left.slots) or b >= len(right.slots):
+            return np.zeros(shape, dtype=products.dtype)
+        values = products[left.slots[a], right.slots[b]]
+        if values.shape == shape:
+            return values
+        padded = np.zeros(shape, dtype=products.dtype)
+        padded[: values.shape[0], : values.shape[1]] = values
+        return padded
+
+    side = max(3, len(left.slots), len(right.slots))
+    planes = [[plane(a, b) for b in range(side)] for a in range(side)]
+    if side == 3:
+        return largest_singular_value(planes).astype(np.float32)
+    cosines_IJ = np.empty(shape, dtype=np.float32)
+    for i in range(shape[0]):  # row by row: all blocks of p x p at once would take p^2 planes more
+        small = np.array([[planes[a][b][i] for b in range(side)] for a in range(side)], dtype=np.float64)
+        cosines_IJ[i] = np.linalg.svd(np.moveaxis(small, 2, 0), compute_uv=False)[:, 0]
+    return cosines_IJ
+
+
+def largest_singular_value(planes_33: Sequence[Sequence[FloatArray]] | FloatArray) -> FloatArray:
+    """Of many 3 x 3 matrices at once: the trigonometric root of the cubic of M M^T, in double precision."""
     m = planes_33
-    b00, b11, b22 = ((m[k] ** 2).sum(axis=0) for k in range(3))
-    b01, b02, b12 = ((m[a] * m[b]).sum(axis=0) for a, b in ((0, 1), (0, 2), (1, 2)))
+    b00, b11, b22, b01, b02, b12 = (
+        (m[a][0] * m[b][0] + m[a][1] * m[b][1] + m[a][2] * m[b][2]).astype(np.float64, copy=False)
+        for a, b in ((0, 0), (1, 1), (2, 2), (0, 1), (0, 2), (1, 2))
+    )
     mean = (b00 + b11 + b22) / 3
-    b00, b11, b22 = b00 - mean, b11 - mean, b22 - mean
-    spread = np.sqrt((b00**2 + b11**2 + b22**2 + 2 * (b01**2 + b02**2 + b12**2)) / 6)
-    determinant = b00 * (b11 * b22 - b12**2) - b01 * (b01 * b22 - b12 * b02) + b02 * (b01 * b12 - b11 * b02)
-    cube = np.where(spread > 0, spread, 1) ** 3
-    angle = np.arccos(np.clip(determinant / (2 * cube), -1, 1)) / 3
-    return np.sqrt(np.maximum(mean + 2 * spread * np.cos(angle), 0))
+    b00 -= mean
+    b11 -= mean
+    b22 -= mean
+    s01, s02, s12 = b01 * b01, b02 * b02, b12 * b12
+    spread = np.sqrt((b00 * b00 + b11 * b11 + b22 * b22 + 2 * (s01 + s02 + s12)) / 6)
+    determinant = b00 * (b11 * b22 - s12) + 2 * b01 * b02 * b12 - b11 * s02 - b22 * s01
+    # cos(phi) = det / (2 spread^3); the root wants cos(phi / 3), a smooth function of cos(phi / 2).
+    half = determinant / np.maximum(4 * spread * spread * spread, 1e-300)
+    half += 0.5
+    np.clip(half, 0, 1, out=half)
+    np.sqrt(half, out=half)
+    root = np.full_like(half, THIRD_OF_ANGLE[-1])
+    for coefficient in THIRD_OF_ANGLE[-2::-1]:
+        root *= half
+        root += coefficient
+    root *= 2 * spread
+    root += mean
+    return np.sqrt(np.maximum(root, 0, out=root), out=root)
 
 
-def _unit_rows(vectors_pD: FloatArray) -> FloatArray:
-    norms_p = np.linalg.norm(vectors_pD, axis=1)
-    return vectors_pD[norms_p > 0] / norms_p[norms_p > 0, None]
+def _third_of_angle(half: FloatArray) -> FloatArray:
+    """cos(phi / 3) from cos(phi / 2)."""
+    return np.cos(np.arccos(half) * 2 / 3)
 
 
-def _orthonormal_rows(vectors_pD: FloatArray) -> FloatArray:
-    """An orthonormal basis of the rows' span: vectors that were sent with noise are not orthogonal."""
-    gram_pp = vectors_pD @ vectors_pD.T
-    if np.abs(gram_pp - np.eye(len(gram_pp))).max(initial=0) < 1e-5:
-        return vectors_pD
-    _, values, basis = np.linalg.svd(vectors_pD.astype(np.float64), full_matrices=False)
-    return basis[values > 1e-6 * max(values[0], 1e-30)].astype(np.float32)
+THIRD_OF_ANGLE = Chebyshev.interpolate(_third_of_angle, 12, domain=[0, 1]).convert(kind=Polynomial).coef
+"""The same as a polynomial on [0, 1], right to 1e-11: arccos and cos cost more than all the rest."""
+
+
+def _span(rows: IntArray) -> slice | IntArray:
+    """Neighbouring rows as a slice, which copies nothing."""
+    first, last = int(rows[0]), int(rows[-1]) + 1
+    return slice(first, last) if last - first == len(rows) else rows
+
+
+def _unit_rows(vectors_RD: FloatArray, owners_R: IntArray) -> tuple[FloatArray, IntArray]:
+    """Rows of length 1, in place where none is zero; all-zero rows are left out."""
+    norms_R = np.empty(len(vectors_RD), dtype=np.float32)
+    for rows in row_blocks(len(vectors_RD)):
+        norms_R[rows] = np.linalg.norm(vectors_RD[rows], axis=1)
+    if not norms_R.all():
+        kept_R = norms_R > 0
+        vectors_RD, owners_R, norms_R = vectors_RD[kept_R], owners_R[kept_R], norms_R[kept_R]
+    vectors_RD /= norms_R[:, None]
+    return vectors_RD, owners_R
+
+
+def _orthonormal_rows(vectors_RD: FloatArray, owners_R: IntArray) -> tuple[FloatArray, IntArray]:
+    """An orthonormal basis of each owner's span: vectors that were sent with noise are not orthogonal."""
+    starts_M = np.flatnonzero(np.diff(owners_R, prepend=-1))
+    counts_M = np.diff(starts_M, append=len(owners_R))
+    keep_R = np.ones(len(owners_R), dtype=bool)
+    for count in np.unique(counts_M):
+        of_count = starts_M[counts_M == count]
+        for block in row_blocks(len(of_count), BLOCK_ITEMS):
+            bases_Mpd = vectors_RD[of_count[block][:, None] + np.arange(count)]
+            grams_Mpp = bases_Mpd @ bases_Mpd.transpose(0, 2, 1)
+            skewed_M = np.abs(grams_Mpp - np.eye(count)).max(axis=(1, 2)) >= 1e-5
+            for k in np.flatnonzero(skewed_M):
+                _, values, basis = np.linalg.svd(bases_Mpd[k].astype(np.float64), full_matrices=False)
+                place = slice(of_count[block][k], of_count[block][k] + count)
+                vectors_RD[place] = basis
+                keep_R[place] = values > 1e-6 * max(values[0], 1e-30)
+    return (vectors_RD, owners_R) if keep_R.all() else (vectors_RD[keep_R], owners_R[keep_R])

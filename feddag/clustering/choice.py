@@ -15,10 +15,10 @@ from feddag.clustering.agglomerative import (
     cut,
     cut_into,
     link,
-    merge_thresholds,
     score_cuts,
 )
-from feddag.clustering.arrays import FloatArray, IntArray, canonical_labels, checked_distances, row_blocks
+from feddag.clustering.arrays import FloatArray, IntArray, canonical_labels, checked_distances
+from feddag.clustering.silhouette import best_cut
 from feddag.clustering.similarity import min_max, normalised
 
 RuleName = Literal["structure", "silhouette", "loss", "plateau", "count", "threshold"]
@@ -183,66 +183,22 @@ def least_size(num_items: int, rule: Rule) -> int:
     return min(rule.min_size, max(2, num_items // 8))
 
 
-def best_cut(
-    distances_NN: FloatArray, linkage_matrix: FloatArray, min_size: int, max_cuts: int = 64
-) -> tuple[float, IntArray]:
-    """The cut with the best silhouette after clusters below `min_size` joined the nearest larger one."""
-    best = -np.inf
-    chosen: IntArray = np.zeros(len(distances_NN), dtype=np.int64)
-    seen = set()
-    for threshold in merge_thresholds(linkage_matrix, max_cuts)[::-1]:
-        labels_N = absorb_small(distances_NN, cut(linkage_matrix, threshold), min_size)
-        key = labels_N.tobytes()
-        if labels_N.max() == 0 or key in seen:
-            continue
-        seen.add(key)
-        score = mean_silhouette(distances_NN, labels_N)
-        if score > best:
-            best, chosen = score, labels_N
-    return float(best), chosen
-
-
-def absorb_small(distances_NN: FloatArray, labels_N: IntArray, min_size: int) -> IntArray:
-    """Members of clusters below `min_size` join the larger cluster with the least mean distance."""
-    sizes_Z = np.bincount(labels_N)
-    large = np.flatnonzero(sizes_Z >= min_size)
-    small = np.flatnonzero(sizes_Z[labels_N] < min_size)
-    if not len(large):
-        return np.zeros_like(labels_N)
-    labels_N = labels_N.copy()
-    if len(small):
-        members = (labels_N[:, None] == large[None, :]).astype(distances_NN.dtype)
-        labels_N[small] = large[(distances_NN[small] @ members / sizes_Z[large]).argmin(axis=1)]
-    return canonical_labels(labels_N)
-
-
-def mean_silhouette(distances_NN: FloatArray, labels_N: IntArray) -> float:
-    """Mean of (b - a) / max(a, b) over items; 0 for singletons."""
-    sizes_Z = np.bincount(labels_N)
-    members_NZ = (labels_N[:, None] == np.arange(len(sizes_Z))[None, :]).astype(distances_NN.dtype)
-    total = 0.0
-    for rows in row_blocks(len(distances_NN), 2048):
-        sums = distances_NN[rows] @ members_NZ
-        index, own = np.arange(len(sums)), labels_N[rows]
-        inner = sums[index, own] / np.maximum(sizes_Z[own] - 1, 1)
-        means = sums / sizes_Z
-        means[index, own] = np.inf
-        outer = means.min(axis=1)
-        largest = np.maximum(inner, outer)
-        defined = (sizes_Z[own] > 1) & (largest > 0) & np.isfinite(outer)
-        total += float(np.where(defined, (outer - inner) / np.where(defined, largest, 1), 0).sum())
-    return total / max(len(labels_N), 1)
-
-
-def structureless_cloud(distances_NN: FloatArray, generator: np.random.Generator) -> FloatArray:
-    """Distances of normally distributed points whose principal axes are as long as those of the items."""
-    axes_K = _principal_axes(distances_NN)
-    points_NK = generator.normal(size=(len(distances_NN), len(axes_K))) * axes_K
+def structureless_cloud(axes_K: FloatArray, num_items: int, generator: np.random.Generator) -> FloatArray:
+    """Distances of normally distributed points with these standard deviations along their axes."""
+    points_NK = generator.normal(size=(num_items, len(axes_K))) * axes_K
     squares_N = (points_NK**2).sum(axis=1)
     squared_NN = squares_N[:, None] + squares_N[None, :] - 2 * points_NK @ points_NK.T
     cloud_NN = np.sqrt(np.maximum(squared_NN, 0))
     np.fill_diagonal(cloud_NN, 0)
     return cloud_NN
+
+
+def principal_axes(distances_NN: FloatArray) -> FloatArray:
+    """Standard deviations of the items along their principal axes (classical scaling)."""
+    squared_NN = np.asarray(distances_NN, dtype=np.float64) ** 2
+    centred_NN = squared_NN - squared_NN.mean(axis=0) - squared_NN.mean(axis=1)[:, None] + squared_NN.mean()
+    values = np.linalg.eigvalsh(-centred_NN / 2)
+    return np.sqrt(values[values > 0] / len(distances_NN))
 
 
 def separating_threshold(linkage_matrix: FloatArray, labels_N: IntArray) -> float:
@@ -287,9 +243,9 @@ def _test_split(
         return SplitTest(members, shown, np.zeros(0), int(parts.max()) + 1, False), one
     clouds = []
     sample = np.arange(n) if n <= CLOUD_ITEMS else np.sort(generator.choice(n, CLOUD_ITEMS, replace=False))
-    shape = distances_NN[np.ix_(sample, sample)].astype(np.float64)
+    axes_K = principal_axes(distances_NN[np.ix_(sample, sample)])
     for _ in range(rule.clouds):
-        cloud = structureless_cloud(shape, generator)
+        cloud = structureless_cloud(axes_K, len(sample), generator)
         clouds.append(max(best_cut(cloud, link(cloud, rule.linkage), rule.min_size)[0], 0.0))
     clouds_R = np.array(clouds)
     real = silhouette > clouds_R.max(initial=0) + rule.margin
@@ -303,14 +259,6 @@ CLOUD_ITEMS = 200
 def _mean_distance(distances_NN: FloatArray) -> float:
     n = len(distances_NN)
     return float(distances_NN.sum(dtype=np.float64)) / max(n * (n - 1), 1)
-
-
-def _principal_axes(distances_NN: FloatArray) -> FloatArray:
-    """Standard deviations of the items along their principal axes (classical scaling)."""
-    squared_NN = np.asarray(distances_NN, dtype=np.float64) ** 2
-    centred_NN = squared_NN - squared_NN.mean(axis=0) - squared_NN.mean(axis=1)[:, None] + squared_NN.mean()
-    values = np.linalg.eigvalsh(-centred_NN / 2)
-    return np.sqrt(values[values > 0] / len(distances_NN))
 
 
 def _plateau_lengths(cuts: Cuts) -> IntArray:

@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which cluster can supply the classes another lacks: the complementarity graph (Eqs. 11 to 14)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from feddag.clustering.angles import AngleKind, check_subspaces, class_angle_blocks, present_classes
+from feddag.clustering.angles import (
+    AngleBlock,
+    AngleKind,
+    check_subspaces,
+    class_angle_blocks,
+    present_classes,
+)
 from feddag.clustering.arrays import FloatArray, IntArray, checked_counts, row_blocks
 from feddag.clustering.similarity import RIGHT_ANGLE
 from feddag.clustering.subspaces import Subspaces
@@ -64,35 +70,76 @@ def cluster_alignment(
     *,
     shared_only: bool = True,
     kind: AngleKind = "pairs",
+    known: Sequence[AngleBlock] | None = None,
+    most_items: int = 2000,
+    seed: int = 0,
 ) -> FloatArray:
     """Mean of 1 - V'/90 over all pairs of members of two clusters, per class (Eq. 13).
 
     `shared_only` averages over pairs that both have the class, 1 where there is none: literally, a class
     absent in one counts 0 and a class absent in both 1, which kills exactly the classes a cluster lacks.
+    `known` are the angles `data_angles` kept. Without them, a class that more than `most_items` items have
+    is averaged over a random sample of each cluster's: the error of a mean, not the time of all pairs.
     """
     check_subspaces(subspaces, num_classes)
     member_ZN = _membership(labels_N)
     count = len(member_ZN)
     present_NC = present_classes(subspaces, num_classes)
-    total_CZZ = np.zeros((num_classes, count, count))
-    for block in class_angle_blocks(subspaces, num_classes=num_classes, kind=kind):
-        aligned_IJ = 1 - np.clip(block.degrees_IJ, 0, RIGHT_ANGLE) / RIGHT_ANGLE
-        if block.diagonal:
-            aligned_IJ = np.triu(aligned_IJ, 1)
-        rows_ZI, columns_ZJ = member_ZN[:, block.rows_I], member_ZN[:, block.columns_J]
-        total_CZZ[block.label] += rows_ZI @ aligned_IJ @ columns_ZJ.T
-    total_ZZC = np.moveaxis(total_CZZ + total_CZZ.transpose(0, 2, 1), 0, -1)
     holders_ZC = member_ZN @ present_NC
-    sizes_Z = member_ZN.sum(axis=1)
-    # An item is perfectly aligned with itself; those pairs were left out above, and only matter for p = q.
-    own = np.arange(count)
-    total_ZZC[own, own] += holders_ZC
+    mean_ZZC = np.ones((count, count, num_classes))
+    generator = np.random.default_rng(seed)
+    by_label: dict[int, list[AngleBlock]] = {}
+    for block in known or ():
+        by_label.setdefault(block.label, []).append(block)
+    for label in range(num_classes):
+        blocks: Iterable[AngleBlock]
+        items_M: IntArray = np.arange(len(subspaces))
+        asked = subspaces
+        if known is not None:
+            blocks = by_label.get(label, [])
+        else:
+            if present_NC[:, label].sum() > most_items:
+                items_M = _sampled_holders(labels_N, present_NC[:, label], most_items // count, generator)
+                asked = [subspaces[i] for i in items_M.tolist()]
+            blocks = class_angle_blocks(asked, num_classes=num_classes, kind=kind, only=[label])
+        seen_ZM, present_M = member_ZN[:, items_M], present_NC[items_M, label]
+        mean_ZZC[:, :, label] = _mean_alignment(blocks, seen_ZM, seen_ZM @ present_M)
+    pairs_ZZC = holders_ZC[:, None, :] * holders_ZC[None, :, :]
     if shared_only:
-        pairs_ZZC = holders_ZC[:, None, :] * holders_ZC[None, :, :]
-        return np.where(pairs_ZZC > 0, total_ZZC / np.maximum(pairs_ZZC, 1), 1.0)
+        return np.where(pairs_ZZC > 0, mean_ZZC, 1.0)
+    sizes_Z = member_ZN.sum(axis=1)
     lacking_ZC = sizes_Z[:, None] - holders_ZC
     both_absent_ZZC = lacking_ZC[:, None, :] * lacking_ZC[None, :, :]
-    return (total_ZZC + both_absent_ZZC) / (sizes_Z[:, None] * sizes_Z[None, :])[:, :, None]
+    return (pairs_ZZC * mean_ZZC + both_absent_ZZC) / (sizes_Z[:, None] * sizes_Z[None, :])[:, :, None]
+
+
+def _mean_alignment(blocks: Iterable[AngleBlock], member_ZM: FloatArray, holders_Z: FloatArray) -> FloatArray:
+    """Mean of 1 - V'/90 over the pairs of one class between two clusters, and 1 where there is none."""
+    count = len(member_ZM)
+    members_ZM = member_ZM.astype(np.float32)
+    total_ZZ = np.zeros((count, count))
+    for block in blocks:
+        aligned_IJ = 1 - np.minimum(block.degrees_IJ, RIGHT_ANGLE) / np.float32(RIGHT_ANGLE)
+        if block.diagonal:
+            aligned_IJ = np.triu(aligned_IJ, 1)
+        total_ZZ += members_ZM[:, block.rows_I] @ aligned_IJ @ members_ZM[:, block.columns_J].T
+    total_ZZ += total_ZZ.T
+    # An item is perfectly aligned with itself; those pairs were left out above, and only matter for p = q.
+    total_ZZ[np.arange(count), np.arange(count)] += holders_Z
+    pairs_ZZ = holders_Z[:, None] * holders_Z[None, :]
+    return np.where(pairs_ZZ > 0, total_ZZ / np.maximum(pairs_ZZ, 1), 1.0)
+
+
+def _sampled_holders(
+    labels_N: IntArray, present_N: np.ndarray, most: int, generator: np.random.Generator
+) -> IntArray:
+    """At most `most` (at least 2) items of every cluster that have the class, drawn at random, in order."""
+    chosen = []
+    for z in range(int(labels_N.max()) + 1):
+        holders = np.flatnonzero((labels_N == z) & present_N)
+        size = min(len(holders), max(most, 2))
+        chosen.append(generator.choice(holders, size, replace=False) if size < len(holders) else holders)
+    return np.sort(np.concatenate(chosen))
 
 
 def complementarity_graph(

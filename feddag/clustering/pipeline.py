@@ -11,9 +11,9 @@ import torch
 from numpy.typing import ArrayLike
 
 from feddag.clustering.agglomerative import link
-from feddag.clustering.angles import AngleKind, present_classes
+from feddag.clustering.angles import AngleKind, KeptAngles, present_classes
 from feddag.clustering.arrays import FloatArray, IntArray, checked_counts, checked_matrix
-from feddag.clustering.choice import Choice, Rule, best_cut, choose, least_size
+from feddag.clustering.choice import Choice, Rule, choose, least_size
 from feddag.clustering.complementarity import (
     ComplementarityGraph,
     cluster_alignment,
@@ -27,6 +27,7 @@ from feddag.clustering.fusion import (
     pair_weights,
     structure_weight,
 )
+from feddag.clustering.silhouette import best_cut
 from feddag.clustering.similarity import (
     CountWeights,
     MinMax,
@@ -154,6 +155,7 @@ def cluster_signatures(
         raise ValueError(f"views {options.views!r} need sketches; use views='data' without them")
     data_NN = gradient_NN = weights = None
     data_scale = gradient_scale = MinMax(0.0, 0.0)
+    kept = KeptAngles()
     if options.views != "gradient":
         if options.weighting == "frequency":
             weights = count_weights(
@@ -163,7 +165,14 @@ def cluster_signatures(
                 epsilon=options.epsilon,
                 weigh_absent=options.weigh_absent,
             )
-        data_NN = data_angles(subspaces, counts_NC, weights, kind=options.kind, weighting=options.weighting)
+        data_NN = data_angles(
+            subspaces,
+            counts_NC,
+            weights,
+            kind=options.kind,
+            weighting=options.weighting,
+            keep=kept if options.align else None,
+        )
         data_scale = min_max(data_NN)
     if options.views != "data" and sketches is not None:
         if len(checked_matrix(sketches, "sketches")) != n:
@@ -175,8 +184,15 @@ def cluster_signatures(
     alignment = None
     if options.align:
         alignment = cluster_alignment(
-            subspaces, choice.labels_N, num_classes, shared_only=options.shared_only, kind=options.kind
+            subspaces,
+            choice.labels_N,
+            num_classes,
+            shared_only=options.shared_only,
+            kind=options.kind,
+            known=kept.blocks if data_NN is not None else None,
+            seed=options.seed,
         )
+        del kept
     graph = complementarity_graph(
         counts_NC,
         choice.labels_N,
@@ -254,6 +270,20 @@ def newcomer_distances(
     return (data_MN + pairs_MN * (gradient_MN - data_MN)).astype(np.float32), weights_M
 
 
+def structure_fusion_weight(
+    data_NN: FloatArray, gradient_NN: FloatArray, options: ClusteringOptions
+) -> float:
+    """The one weight under which the fused matrix has the best silhouette at its best cut."""
+
+    def clusterability(fused_NN: FloatArray) -> float:
+        if len(fused_NN) < 3:
+            return 0.0
+        linked = link(fused_NN, options.rule.linkage)
+        return best_cut(fused_NN, linked, least_size(len(fused_NN), options.rule))[0]
+
+    return structure_weight(data_NN, gradient_NN, clusterability, seed=options.seed)
+
+
 def _fused(
     data_NN: FloatArray | None,
     data_scale: MinMax,
@@ -275,14 +305,7 @@ def _fused(
         generator = torch.Generator().manual_seed(options.seed)
         weights_N = mlp_weights(data_NN, gradient_NN, generator, options.entropy)
     elif options.fusion == "structure":
-
-        def clusterability(fused_NN: FloatArray) -> float:
-            if len(fused_NN) < 3:
-                return 0.0
-            linked = link(fused_NN, options.rule.linkage)
-            return best_cut(fused_NN, linked, least_size(len(fused_NN), options.rule))[0]
-
-        weights_N = np.full(n, structure_weight(data_NN, gradient_NN, clusterability, seed=options.seed))
+        weights_N = np.full(n, structure_fusion_weight(data_NN, gradient_NN, options))
     else:
         weights_N = np.full(n, 0.5)
     return weights_N, fuse(data_NN, gradient_NN, weights_N, options.entropy.rule)

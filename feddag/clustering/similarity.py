@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from feddag.clustering.angles import (
     AngleKind,
+    KeptAngles,
     check_subspaces,
     class_angle_blocks,
     degrees,
@@ -109,19 +110,21 @@ def data_angles(
     *,
     kind: AngleKind = "pairs",
     weighting: Weighting = "frequency",
+    keep: KeptAngles | None = None,
 ) -> FloatArray:
     """V of Eq. 6: class-wise angles, weighted, averaged over all classes; in degrees.
 
     `frequency` weighs by the ratio of class sizes, as Eqs. 5 and 6 say: unequal sizes are farther apart.
     `reliability` weighs the shared classes of a pair by n_i n_j / (n_i + n_j), the inverse variance of an
     angle that was estimated from n_i and n_j samples: a class of few samples does not decide.
+    `keep` collects the class-wise angles on the way, for `cluster_alignment`.
     """
     counts_NC = _checked_pair(subspaces, counts)
     present_NC = present_classes(subspaces, counts_NC.shape[1])
     total_NN = np.zeros((len(counts_NC), len(counts_NC)), dtype=np.float32)
     if weighting == "reliability":
         evidence_NN = np.zeros_like(total_NN)
-        _add_reliable(total_NN, evidence_NN, subspaces, counts_NC, None, counts_NC, kind)
+        _add_reliable(total_NN, evidence_NN, subspaces, counts_NC, None, counts_NC, kind, keep)
         _add_transpose(total_NN)
         _add_transpose(evidence_NN)
         _share_out(total_NN, evidence_NN, present_NC, present_NC)
@@ -132,7 +135,7 @@ def data_angles(
     elif weighting == "frequency":
         if weights is None:
             weights = count_weights(counts_NC, present_NC)
-        _add_weighted(total_NN, subspaces, counts_NC, None, counts_NC, weights, kind)
+        _add_weighted(total_NN, subspaces, counts_NC, None, counts_NC, weights, kind, keep)
         # One half each, then the transpose: so the sum is symmetric to the last bit.
         _add_absent(total_NN, _absence_cost(present_NC, counts_NC, weights), present_NC)
         _add_transpose(total_NN)
@@ -220,10 +223,13 @@ def _add_weighted(
     column_counts: FloatArray,
     weights: CountWeights,
     kind: AngleKind,
+    keep: KeptAngles | None = None,
 ) -> None:
     """Add weighted angles of classes that both items have; on the diagonal blocks only the upper half."""
     row_logs, column_logs = weights.log_counts(row_counts), weights.log_counts(column_counts)
     for block in class_angle_blocks(rows, columns, num_classes=row_counts.shape[1], kind=kind):
+        if keep is not None:
+            keep.add(block)
         logs_I = row_logs[block.rows_I, block.label][:, None]
         logs_J = column_logs[block.columns_J, block.label][None, :]
         term_IJ = weights.normalise(np.maximum(logs_I, logs_J) / np.minimum(logs_I, logs_J))
@@ -243,9 +249,12 @@ def _add_reliable(
     columns: Sequence[Subspaces] | None,
     column_counts: FloatArray,
     kind: AngleKind,
+    keep: KeptAngles | None = None,
 ) -> None:
     """Add angles times evidence, and evidence, of classes that both items have."""
     for block in class_angle_blocks(rows, columns, num_classes=row_counts.shape[1], kind=kind):
+        if keep is not None:
+            keep.add(block)
         # At least one sample stands behind a vector, whatever a noisy count says.
         sizes_I = np.maximum(row_counts[block.rows_I, block.label], 1).astype(np.float32)[:, None]
         sizes_J = np.maximum(column_counts[block.columns_J, block.label], 1).astype(np.float32)[None, :]

@@ -306,3 +306,12 @@ def test_planted_groups_are_found_on_the_toy_problem():
     groups = prepared.federation.groups
     pairs = {(labels[c], groups[c]) for c in labels}
     assert len(pairs) == len(set(labels.values())) == 2
+
+
+def test_nobody_trains_for_data_angles_alone_unless_the_warm_model_is_wanted():
+    def rounds(keep: bool, **settings: Any) -> int:
+        return FedDAG(**settings).question(model(0.0), mask=1, keep=keep).warmup_rounds
+
+    assert rounds(keep=False, similarity="data") == 0
+    assert rounds(keep=True, similarity="data") == 2
+    assert rounds(keep=False, similarity="fused") == 2

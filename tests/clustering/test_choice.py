@@ -3,11 +3,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.metrics import silhouette_score
 
-from feddag.clustering.agglomerative import agreement, link
-from feddag.clustering.choice import Rule, absorb_small, choose, mean_silhouette, separating_threshold
+from feddag.clustering.agglomerative import agreement, cut, link, merge_thresholds
+from feddag.clustering.choice import Rule, choose, separating_threshold
 from feddag.clustering.estimators import AgglomerativeByScore
-from tests.clustering.toys import blobs, distance_matrices
+from feddag.clustering.silhouette import absorb_small, best_cut, mean_silhouette
+from tests.clustering.toys import blobs, distance_matrices, seeds
 
 ALL_RULES = [
     Rule(name="structure", clouds=3),
@@ -118,6 +120,29 @@ def test_small_clusters_are_absorbed_and_if_all_are_small_there_is_one():
     assert absorb_small(distances, np.array([0, 0, 1, 2]), 2).tolist() == [0, 0, 0, 0]
     assert absorb_small(distances, np.array([0, 0, 1, 1]), 2).tolist() == [0, 0, 1, 1]
     assert absorb_small(distances, np.array([0, 1, 2, 3]), 2).tolist() == [0, 0, 0, 0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(seeds, st.integers(2, 30), st.integers(1, 4), st.booleans())
+def test_the_best_cut_equals_scoring_every_cut_by_itself(seed, n, min_size, rounded):
+    distances, _ = blobs(np.random.default_rng(seed), [n, n // 2 + 1], apart=1.5, width=2)
+    distances = np.round(distances, 1) if rounded else distances
+    linked = link(distances)
+    score, labels = best_cut(distances, linked, min_size)
+    trials = [absorb_small(distances, cut(linked, t), min_size) for t in merge_thresholds(linked, 64)]
+    scores = [mean_silhouette(distances, trial) for trial in trials if trial.max() > 0]
+    if not scores:
+        assert score == -np.inf
+        assert labels.max() == 0
+    else:
+        assert score == pytest.approx(max(scores), abs=1e-12)
+        assert mean_silhouette(distances, labels) == pytest.approx(score, abs=1e-12)
+
+
+def test_the_mean_silhouette_equals_scikit_learns():
+    distances, truth = blobs(np.random.default_rng(7), [9, 1, 14], apart=2)
+    expected = silhouette_score(distances, truth, metric="precomputed")
+    assert mean_silhouette(distances, truth) == pytest.approx(expected, abs=1e-12)
 
 
 def test_the_loss_rule_takes_few_clusters_among_low_losses():

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feddag.clustering.angles import KeptAngles
 from feddag.clustering.arrays import canonical_labels
 from feddag.clustering.complementarity import (
     cluster_alignment,
@@ -11,6 +12,7 @@ from feddag.clustering.complementarity import (
     complementarity_graph,
     demand_and_supply,
 )
+from feddag.clustering.similarity import data_angles
 from tests.clustering import literal
 from tests.clustering.toys import CLASSES, toy_items
 
@@ -29,6 +31,37 @@ def test_scores_equal_the_loops(seed, n, lacking_classes, shared_only):
     np.testing.assert_allclose(aligned, literal.alignment(items, labels, CLASSES, shared_only), atol=1e-3)
     graph = complementarity_graph(counts, labels, aligned, k=2, lacking_classes=lacking_classes)
     np.testing.assert_allclose(graph.scores_ZZ, literal.complementarity(demand, supply, aligned))
+
+
+@pytest.mark.parametrize("shared_only", [True, False])
+@pytest.mark.parametrize("weighting", ["frequency", "reliability"])
+def test_angles_kept_from_the_first_pass_give_the_same_alignment(shared_only, weighting):
+    items, counts = toy_items(np.random.default_rng(1), 9)
+    labels, kept = np.arange(9) % 3, KeptAngles()
+    data_angles(items, counts, kind="subspace", weighting=weighting, keep=kept)
+    options = {"shared_only": shared_only, "kind": "subspace"}
+    again = cluster_alignment(items, labels, CLASSES, **options)
+    np.testing.assert_array_equal(
+        cluster_alignment(items, labels, CLASSES, known=kept.blocks, **options), again
+    )
+
+
+def test_angles_that_take_too_much_room_are_not_kept():
+    items, counts = toy_items(np.random.default_rng(1), 9)
+    kept = KeptAngles(limit=400)
+    data_angles(items, counts, keep=kept)
+    assert kept.blocks is None
+
+
+@pytest.mark.parametrize("shared_only", [True, False])
+def test_a_sample_of_many_items_estimates_the_alignment_of_all(shared_only):
+    items, _ = toy_items(np.random.default_rng(2), 600)
+    labels = np.arange(600) % 3
+    whole = cluster_alignment(items, labels, CLASSES, shared_only=shared_only)
+    sampled = cluster_alignment(items, labels, CLASSES, shared_only=shared_only, most_items=300, seed=4)
+    assert not np.array_equal(sampled, whole)
+    apart = ~np.eye(3, dtype=bool)  # a cluster's alignment with itself counts self-pairs, and is not used
+    np.testing.assert_allclose(sampled[apart], whole[apart], atol=0.02)
 
 
 def test_ranks_of_a_small_example_by_hand():

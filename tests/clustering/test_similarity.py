@@ -111,6 +111,31 @@ def test_the_closed_form_of_three_by_three_singular_values_equals_lapack():
     np.testing.assert_allclose(largest_singular_value(planes), expected, atol=1e-7)
 
 
+def test_the_closed_form_in_single_precision_is_right_to_a_ten_thousandth_of_a_degree():
+    generator = np.random.default_rng(10)
+    left, right = (np.linalg.qr(generator.normal(size=(2000, 3, 3)))[0] for _ in range(2))
+    values = np.sort(generator.uniform(0.1, 0.99, size=(2000, 3)))
+    values[:500, 1] = values[:500, 2]  # two equal largest values: the cubic has a double root
+    values[500:1000] = values[500:1000, 2:]
+    planes = np.moveaxis((left * values[:, None, :]) @ right, 0, 2).astype(np.float32)
+    found = np.degrees(np.arccos(largest_singular_value(planes)))
+    np.testing.assert_allclose(found, np.degrees(np.arccos(values[:, 2])), atol=1e-4)
+
+
+def test_skewed_vectors_span_the_same_as_their_orthonormal_basis():
+    generator = np.random.default_rng(11)
+    bases = [np.linalg.qr(generator.normal(size=(8, 3)))[0].T for _ in range(4)]
+    straight = [Subspaces(b.astype(np.float32), np.zeros(3, dtype=np.int64)) for b in bases]
+    doubled = [np.concatenate([generator.normal(size=(3, 3)) @ b, b[:1]]) for b in bases]
+    skewed = [Subspaces(d.astype(np.float32), np.zeros(4, dtype=np.int64)) for d in doubled]
+    counts = [[5]] * 4
+    np.testing.assert_allclose(
+        data_angles(skewed, counts, kind="subspace"),
+        data_angles(straight, counts, kind="subspace"),
+        atol=1e-3,
+    )
+
+
 def test_rows_of_new_items_equal_the_rows_they_would_have_had_from_the_start():
     items, counts = toy_items(np.random.default_rng(4), 9)
     sketches = np.random.default_rng(5).normal(size=(9, 6))

@@ -34,6 +34,7 @@ def draw_curves(
             mean_N, spread_N = scores_SN.mean(0), scores_SN.std(0, ddof=1 if len(runs) > 1 else 0)
             style = {
                 "color": f"C{i % 10}",
+                "linestyle": "-" if i < 10 else "--",  # ten colours, more methods
                 "marker": MARKS[i % len(MARKS)],
                 "markersize": 3,
                 "linewidth": 1.2,
@@ -45,7 +46,7 @@ def draw_curves(
                     mean_N - spread_N,
                     mean_N + spread_N,
                     color=style["color"],
-                    alpha=0.15,
+                    alpha=0.15 if len(methods) <= 8 else 0.05,
                     linewidth=0,
                 )
         axes[0, column].set_title(setting or "")

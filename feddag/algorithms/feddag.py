@@ -27,6 +27,7 @@ from feddag.clustering.pipeline import (
     cluster_signatures,
     newcomer_distances,
 )
+from feddag.clustering.reliable import Noise
 from feddag.clustering.similarity import CountWeights, MinMax
 from feddag.core.algorithm import Server, algorithm, broadcast
 from feddag.core.clusters import Clusters
@@ -150,6 +151,7 @@ class State:
     start: Params = public()  # θ⁰ of the warm-up: a newcomer's angles are comparable only from here
     mask: int
     weights: np.ndarray = public()  # w, fusion weight of each signature, in their order
+    noise: np.ndarray = public()  # clients × classes: what sampling does to the angles; NaN: not known
     ranges: tuple[float, ...]  # normalisation constants of `ranges_of`
     threshold: float  # α*
 
@@ -243,6 +245,7 @@ class FedDAG:
             start=start,
             mask=mask,
             weights=frame.weights_N,
+            noise=frame.noise.levels_NC if frame.noise else np.zeros((0, 0), dtype=np.float32),
             ranges=ranges_of(frame),
             threshold=frame.threshold,
         )
@@ -425,7 +428,8 @@ class FedDAG:
             return state
         labels, frame = state.clusters.labels(), self.frame(state)
         old, new = columns(state.signatures), columns(replies)
-        distances_NN = newcomer_distances(frame, *old, *old)[0]
+        known = frame.noise.levels_NC if frame.noise else None
+        distances_NN = newcomer_distances(frame, *old, *old, known)[0]
         old_labels = np.array([labels[c] for c in state.signatures])
         placement = place_newcomers(new, old, distances_NN, old_labels, frame)
         clusters, models, sources = state.clusters, list(state.models), list(state.sources)
@@ -445,15 +449,18 @@ class FedDAG:
             sources=tuple(sources),
             signatures={**state.signatures, **replies},
             weights=np.concatenate([state.weights, placement.weights_M]),
+            noise=np.concatenate([state.noise, placement.noise_MC]) if frame.noise else state.noise,
         )
 
     def frame(self, state: State) -> Frame:
         """How proximity was measured when the state's clusters were found."""
         data, gradient, (low, high) = (state.ranges[i : i + 2] for i in (0, 2, 4))
+        noise = Noise(state.noise, state.ranges[6]) if len(state.noise) else None
         return Frame(
             data_scale=MinMax(*data),
             gradient_scale=MinMax(*gradient),
             count_weights=CountWeights(low, high, self.delta, weigh_absent=self.weigh_absent),
+            noise=noise,
             weights_N=state.weights,
             threshold=state.threshold,
             options=self.options(state.mask),
@@ -461,6 +468,7 @@ class FedDAG:
 
 
 def ranges_of(frame: Frame) -> tuple[float, ...]:
-    """Low and high of the data angles, the gradient angles and the class-frequency ratios."""
+    """Low and high of data angles, gradient angles and class-frequency ratios; the angles' typical error."""
     counts = frame.count_weights or CountWeights(1.0, 1.0)
-    return tuple(v for r in (frame.data_scale, frame.gradient_scale, counts) for v in (r.low, r.high))
+    ranges = [v for r in (frame.data_scale, frame.gradient_scale, counts) for v in (r.low, r.high)]
+    return *ranges, frame.noise.typical if frame.noise else 0.0

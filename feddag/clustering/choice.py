@@ -46,10 +46,16 @@ class Rule:
     """structure: least silhouette of the first split; IID image sets were seen to reach 0.28, groups 0.69."""
     inner_floor: float = 0.3
     """structure: the same for splits inside a part that was already split off."""
-    tight: float = 0.2
-    """structure: a part whose mean distance is below this share of the range [0, 1] is not split again."""
+    close: float = 0.2
+    """structure: a part whose mean distance is below this share of the range [0, 1] is close together."""
+    close_floor: float = 0.45
+    """structure: least silhouette of a split inside such a part."""
+    tight: float = 0.1
+    """structure: a part whose mean distance is below this share of the range is not split again."""
     margin: float = 0.02
     """structure: how far a silhouette must exceed the best one of the structureless clouds."""
+    close_margin: float = 0.1
+    """structure: the same inside a part that is close together."""
     clouds: int = 20
     seed: int = 0
     """structure: of the clouds' generator; it decides nothing but borderline cases."""
@@ -152,7 +158,7 @@ def by_plateau(cuts: Cuts) -> int:
 
 
 def split_while_real(
-    distances_NN: FloatArray, rule: Rule, linkage_matrix: FloatArray | None = None
+    distances_NN: FloatArray, rule: Rule, linkage_matrix: FloatArray
 ) -> tuple[IntArray, tuple[SplitTest, ...]]:
     """Split by the best silhouette, if it is real, and ask again inside every part that is not tight."""
     generator = np.random.default_rng(rule.seed)
@@ -165,10 +171,19 @@ def split_while_real(
         members = waiting.pop(0)
         whole = len(members) == len(distances_NN)
         inner = distances_NN if whole else distances_NN[np.ix_(members, members)]
-        if not whole and _mean_distance(inner) >= rule.tight:
+        spread = _mean_distance(inner)
+        floor, margin = rule.floor, rule.margin
+        if not whole:
             # The question is the same as for the whole, so the scale is too: [0, 1] within the part.
             inner = normalised(inner, min_max(inner, resolution=0.0))
-        test, parts = _test_split(inner, members, rule, generator, linkage_matrix if whole else None)
+            close = spread < rule.close
+            floor = rule.close_floor if close else rule.inner_floor
+            margin = rule.close_margin if close else rule.margin
+        if len(members) < 2 * rule.min_size or spread == 0 or (not whole and spread < rule.tight):
+            test, parts = SplitTest(members, np.nan, np.zeros(0), 1, False), _one_part(len(members))
+        else:
+            linked = linkage_matrix if whole else None
+            test, parts = _test_split(inner, members, rule, floor, margin, generator, linked)
         tests.append(test)
         if not test.split:
             labels_N[members] = following
@@ -226,19 +241,16 @@ def _test_split(
     distances_NN: FloatArray,
     members: IntArray,
     rule: Rule,
+    floor: float,
+    margin: float,
     generator: np.random.Generator,
     linkage_matrix: FloatArray | None,
 ) -> tuple[SplitTest, IntArray]:
-    n = len(distances_NN)
-    whole = linkage_matrix is not None
-    one = np.zeros(n, dtype=np.int64)
-    mean_distance = _mean_distance(distances_NN)
-    if n < 2 * rule.min_size or mean_distance == 0 or (not whole and mean_distance < rule.tight):
-        return SplitTest(members, np.nan, np.zeros(0), 1, False), one
+    n, one = len(distances_NN), _one_part(len(distances_NN))
     if linkage_matrix is None:
         linkage_matrix = link(distances_NN, rule.linkage)
     silhouette, parts = best_cut(distances_NN, linkage_matrix, rule.min_size)
-    if parts.max() == 0 or silhouette < (rule.floor if whole else rule.inner_floor):
+    if parts.max() == 0 or silhouette < floor:
         shown = silhouette if parts.max() else np.nan
         return SplitTest(members, shown, np.zeros(0), int(parts.max()) + 1, False), one
     clouds = []
@@ -248,12 +260,16 @@ def _test_split(
         cloud = structureless_cloud(axes_K, len(sample), generator)
         clouds.append(max(best_cut(cloud, link(cloud, rule.linkage), rule.min_size)[0], 0.0))
     clouds_R = np.array(clouds)
-    real = silhouette > clouds_R.max(initial=0) + rule.margin
+    real = silhouette > clouds_R.max(initial=0) + margin
     return SplitTest(members, silhouette, clouds_R, int(parts.max()) + 1, bool(real)), parts if real else one
 
 
 CLOUD_ITEMS = 200
 """A cloud has at most this many items; larger matrices are sampled for its shape."""
+
+
+def _one_part(num_items: int) -> IntArray:
+    return np.zeros(num_items, dtype=np.int64)
 
 
 def _mean_distance(distances_NN: FloatArray) -> float:

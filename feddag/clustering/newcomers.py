@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from feddag.clustering.agglomerative import cut, link
-from feddag.clustering.arrays import FloatArray, IntArray
+from feddag.clustering.arrays import FloatArray, IntArray, checked_counts
 from feddag.clustering.pipeline import Frame, newcomer_distances
+from feddag.clustering.reliable import newcomer_levels
 from feddag.clustering.subspaces import Subspaces
 
 Signatures = tuple[Sequence[Subspaces], np.ndarray, np.ndarray]  # subspaces, class counts, sketches
@@ -26,6 +27,8 @@ class Placement:
     """Farther from their cluster than the threshold: served, but not at home."""
     weights_M: FloatArray
     """Their fusion weights."""
+    noise_MC: FloatArray
+    """Their noise levels; NaN where the frame knows none."""
 
 
 def place_newcomers(
@@ -41,8 +44,16 @@ def place_newcomers(
     One pass at the kept threshold: a newcomer joins the old cluster most common in its group. In a group
     without old items it joins the nearest one, unless `least_new` newcomers are together: they open one.
     """
-    distances_MN, weights_M = newcomer_distances(frame, *new, *old)
-    among_MM = newcomer_distances(replace(frame, weights_N=weights_M), *new, *new)[0]
+    noise_MC = np.full(np.shape(new[1]), np.nan, dtype=np.float32)
+    if frame.noise is not None:
+        noise_MC = newcomer_levels(
+            new[0], checked_counts(new[1]), old[0], checked_counts(old[1]), kind=frame.options.kind
+        )
+    distances_MN, weights_M = newcomer_distances(frame, *new, *old, noise_MC)
+    own = replace(frame, weights_N=weights_M)
+    if frame.noise is not None:
+        own = replace(own, noise=replace(frame.noise, levels_NC=noise_MC))
+    among_MM = newcomer_distances(own, *new, *new, noise_MC)[0]
     among_MM = (among_MM + among_MM.T) / 2  # the row rule is not symmetric among newcomers
     np.fill_diagonal(among_MM, 0)
     everyone = np.block([[np.asarray(old_distances), distances_MN.T], [distances_MN, among_MM]])
@@ -65,4 +76,5 @@ def place_newcomers(
         nearest_M=near_MZ.argmin(axis=1),
         weak_M=np.array(weak, dtype=bool),
         weights_M=weights_M,
+        noise_MC=noise_MC,
     )

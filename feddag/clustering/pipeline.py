@@ -27,6 +27,7 @@ from feddag.clustering.fusion import (
     pair_weights,
     structure_weight,
 )
+from feddag.clustering.reliable import Noise
 from feddag.clustering.silhouette import best_cut
 from feddag.clustering.similarity import (
     CountWeights,
@@ -34,6 +35,7 @@ from feddag.clustering.similarity import (
     Weighting,
     count_weights,
     data_angles,
+    data_angles_and_noise,
     data_angles_between,
     gradient_angles,
     gradient_angles_between,
@@ -93,6 +95,7 @@ class Frame:
     data_scale: MinMax
     gradient_scale: MinMax
     count_weights: CountWeights | None
+    noise: Noise | None
     weights_N: FloatArray
     threshold: float
     options: ClusteringOptions
@@ -113,6 +116,7 @@ class ClusteringResult:
     data_scale: MinMax
     gradient_scale: MinMax
     count_weights: CountWeights | None
+    noise: Noise | None
     weights_N: FloatArray
     """w of Eq. 7: 1 is all gradient, 0 is all data."""
     graph: ComplementarityGraph
@@ -135,6 +139,7 @@ class ClusteringResult:
             self.data_scale,
             self.gradient_scale,
             self.count_weights,
+            self.noise,
             self.weights_N,
             self.threshold,
             self.options,
@@ -153,7 +158,7 @@ def cluster_signatures(
     n, num_classes = counts_NC.shape
     if options.views != "data" and sketches is None:
         raise ValueError(f"views {options.views!r} need sketches; use views='data' without them")
-    data_NN = gradient_NN = weights = None
+    data_NN = gradient_NN = weights = noise = None
     data_scale = gradient_scale = MinMax(0.0, 0.0)
     kept = KeptAngles()
     if options.views != "gradient":
@@ -165,14 +170,11 @@ def cluster_signatures(
                 epsilon=options.epsilon,
                 weigh_absent=options.weigh_absent,
             )
-        data_NN = data_angles(
-            subspaces,
-            counts_NC,
-            weights,
-            kind=options.kind,
-            weighting=options.weighting,
-            keep=kept if options.align else None,
-        )
+        keep = kept if options.align else None
+        if options.weighting == "reliability":
+            data_NN, noise = data_angles_and_noise(subspaces, counts_NC, kind=options.kind, keep=keep)
+        else:
+            data_NN = data_angles(subspaces, counts_NC, weights, kind=options.kind, keep=keep)
         data_scale = min_max(data_NN)
     if options.views != "data" and sketches is not None:
         if len(checked_matrix(sketches, "sketches")) != n:
@@ -210,6 +212,7 @@ def cluster_signatures(
         data_scale=data_scale,
         gradient_scale=gradient_scale,
         count_weights=weights,
+        noise=noise,
         weights_N=weights_N,
         graph=graph,
         options=options,
@@ -224,11 +227,13 @@ def newcomer_distances(
     old: Sequence[Subspaces],
     old_counts: ArrayLike,
     old_sketches: ArrayLike | None,
+    new_levels_MC: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray]:
     """Distances of M new items to the N old ones, and the new items' weights; nothing of the old changes.
 
-    Angles are scaled by the constants kept in `result`. Under entropy fusion each newcomer learns its own
-    weight on its own row, as the paper says; other fusions reuse the one weight of all.
+    `new_levels_MC` is the new items' own noise where it is known. Angles are scaled by the constants kept in
+    `result`. Under entropy fusion each newcomer learns its own weight on its own row, as the paper says;
+    other fusions reuse the one weight of all.
     """
     options = result.options
     shape = (len(new), len(old))
@@ -242,6 +247,8 @@ def newcomer_distances(
             result.count_weights,
             kind=options.kind,
             weighting=options.weighting,
+            noise=result.noise,
+            new_levels_MC=new_levels_MC,
         )
         data_MN = result.data_scale.apply(angles_MN)
     if options.views != "data":

@@ -18,18 +18,20 @@ from feddag.clustering.angles import (
     present_classes,
 )
 from feddag.clustering.arrays import (
+    RIGHT_ANGLE,
     FloatArray,
-    IntArray,
+    add_transpose,
+    block_places,
     checked_counts,
     checked_matrix,
     off_diagonal,
     row_blocks,
 )
+from feddag.clustering.reliable import Noise, newcomer_levels, reliable_angles, reliable_angles_between
 from feddag.clustering.subspaces import Subspaces
 
 Weighting = Literal["frequency", "reliability"]
 
-RIGHT_ANGLE = 90.0
 RESOLUTION = 0.1
 """Degrees. Angles of equal float32 vectors come out as up to 0.04; a smaller spread is rounding, not data."""
 
@@ -115,35 +117,32 @@ def data_angles(
     """V of Eq. 6: class-wise angles, weighted, averaged over all classes; in degrees.
 
     `frequency` weighs by the ratio of class sizes, as Eqs. 5 and 6 say: unequal sizes are farther apart.
-    `reliability` weighs the shared classes of a pair by n_i n_j / (n_i + n_j), the inverse variance of an
-    angle that was estimated from n_i and n_j samples: a class of few samples does not decide.
-    `keep` collects the class-wise angles on the way, for `cluster_alignment`.
+    `reliability` takes out what sampling explains: see `reliable`. `keep` collects the class-wise angles on
+    the way, for `cluster_alignment`.
     """
+    if weighting == "reliability":
+        return data_angles_and_noise(subspaces, counts, kind=kind, keep=keep)[0]
     counts_NC = _checked_pair(subspaces, counts)
+    if weighting != "frequency":
+        raise ValueError(f"weighting must be frequency or reliability, not {weighting!r}")
     present_NC = present_classes(subspaces, counts_NC.shape[1])
     total_NN = np.zeros((len(counts_NC), len(counts_NC)), dtype=np.float32)
-    if weighting == "reliability":
-        evidence_NN = np.zeros_like(total_NN)
-        _add_reliable(total_NN, evidence_NN, subspaces, counts_NC, None, counts_NC, kind, keep)
-        _add_transpose(total_NN)
-        _add_transpose(evidence_NN)
-        _share_out(total_NN, evidence_NN, present_NC, present_NC)
-        del evidence_NN
-        costs_NC = (RIGHT_ANGLE * present_NC).astype(np.float32)
-        _add_absent(total_NN, costs_NC, present_NC)
-        _add_absent(total_NN.T, costs_NC, present_NC)
-    elif weighting == "frequency":
-        if weights is None:
-            weights = count_weights(counts_NC, present_NC)
-        _add_weighted(total_NN, subspaces, counts_NC, None, counts_NC, weights, kind, keep)
-        # One half each, then the transpose: so the sum is symmetric to the last bit.
-        _add_absent(total_NN, _absence_cost(present_NC, counts_NC, weights), present_NC)
-        _add_transpose(total_NN)
-    else:
-        raise ValueError(f"weighting must be frequency or reliability, not {weighting!r}")
+    if weights is None:
+        weights = count_weights(counts_NC, present_NC)
+    _add_weighted(total_NN, subspaces, counts_NC, None, counts_NC, weights, kind, keep)
+    # One half each, then the transpose: so the sum is symmetric to the last bit.
+    _add_absent(total_NN, _absence_cost(present_NC, counts_NC, weights), present_NC)
+    add_transpose(total_NN)
     np.fill_diagonal(total_NN, 0)
     total_NN /= max(counts_NC.shape[1], 1)
     return total_NN
+
+
+def data_angles_and_noise(
+    subspaces: Sequence[Subspaces], counts: ArrayLike, *, kind: AngleKind, keep: KeptAngles | None = None
+) -> tuple[FloatArray, Noise]:
+    """Data angles under `reliability`, and the noise that was taken out, which newcomers need."""
+    return reliable_angles(subspaces, _checked_pair(subspaces, counts), kind=kind, keep=keep)
 
 
 def data_angles_between(
@@ -155,23 +154,29 @@ def data_angles_between(
     *,
     kind: AngleKind = "pairs",
     weighting: Weighting = "frequency",
+    noise: Noise | None = None,
+    new_levels_MC: FloatArray | None = None,
 ) -> FloatArray:
-    """Rows of Eq. 6 for new items against old ones; `frequency` needs the weights' range of the old ones."""
+    """Rows of Eq. 6 for new items against old ones, measured by what is known of the old ones.
+
+    `frequency` needs their weights' range, `reliability` their noise; `new_levels_MC` is that of the new
+    items where it is known already.
+    """
     counts_MC, counts_NC = _checked_pair(new, new_counts, "new"), _checked_pair(old, old_counts, "old")
     if counts_MC.shape[1] != counts_NC.shape[1]:
         raise ValueError(f"new items have {counts_MC.shape[1]} classes, old ones {counts_NC.shape[1]}")
+    if weighting == "reliability":
+        if noise is None:
+            raise ValueError("weighting 'reliability' needs the noise of the old items: pass noise=")
+        if new_levels_MC is None:
+            new_levels_MC = newcomer_levels(new, counts_MC, old, counts_NC, kind=kind)
+        return reliable_angles_between(new, counts_MC, new_levels_MC, old, counts_NC, noise, kind=kind)
+    if weights is None:
+        raise ValueError("weighting 'frequency' needs the weights' range of the old items: pass weights=")
     total_MN = np.zeros((len(counts_MC), len(counts_NC)), dtype=np.float32)
     new_present_MC = present_classes(new, counts_MC.shape[1])
     old_present_NC = present_classes(old, counts_NC.shape[1])
-    if weighting == "reliability":
-        evidence_MN = np.zeros_like(total_MN)
-        _add_reliable(total_MN, evidence_MN, new, counts_MC, old, counts_NC, kind)
-        _share_out(total_MN, evidence_MN, new_present_MC, old_present_NC)
-        weights = CountWeights(1.0, 1.0)
-    elif weights is None:
-        raise ValueError("weighting 'frequency' needs the weights' range of the old items: pass weights=")
-    else:
-        _add_weighted(total_MN, new, counts_MC, old, counts_NC, weights, kind)
+    _add_weighted(total_MN, new, counts_MC, old, counts_NC, weights, kind)
     _add_absent(total_MN, _absence_cost(new_present_MC, counts_MC, weights), old_present_NC)
     _add_absent(total_MN.T, _absence_cost(old_present_NC, counts_NC, weights), new_present_MC)
     total_MN /= max(counts_NC.shape[1], 1)
@@ -237,54 +242,8 @@ def _add_weighted(
         if not weights.weigh_absent:
             # A class that both have is never farther apart than one that only one of them has.
             np.minimum(term_IJ, RIGHT_ANGLE, out=term_IJ)
-        places = _places(block.rows_I, block.columns_J)
+        places = block_places(block.rows_I, block.columns_J)
         total[places] += np.triu(term_IJ, 1) if block.diagonal else term_IJ
-
-
-def _add_reliable(
-    total: FloatArray,
-    evidence: FloatArray,
-    rows: Sequence[Subspaces],
-    row_counts: FloatArray,
-    columns: Sequence[Subspaces] | None,
-    column_counts: FloatArray,
-    kind: AngleKind,
-    keep: KeptAngles | None = None,
-) -> None:
-    """Add angles times evidence, and evidence, of classes that both items have."""
-    for block in class_angle_blocks(rows, columns, num_classes=row_counts.shape[1], kind=kind):
-        if keep is not None:
-            keep.add(block)
-        # At least one sample stands behind a vector, whatever a noisy count says.
-        sizes_I = np.maximum(row_counts[block.rows_I, block.label], 1).astype(np.float32)[:, None]
-        sizes_J = np.maximum(column_counts[block.columns_J, block.label], 1).astype(np.float32)[None, :]
-        evidence_IJ = sizes_I * sizes_J / (sizes_I + sizes_J)
-        if block.diagonal:
-            evidence_IJ = np.triu(evidence_IJ, 1)
-        places = _places(block.rows_I, block.columns_J)
-        evidence[places] += evidence_IJ
-        total[places] += evidence_IJ * block.degrees_IJ
-
-
-def _places(rows_I: IntArray, columns_J: IntArray) -> tuple:
-    """Where a block lies in the whole matrix: slices where its items are neighbours, which is much faster."""
-
-    def slice_of(items: IntArray) -> slice | None:
-        neighbours = len(items) and (np.diff(items) == 1).all()
-        return slice(int(items[0]), int(items[-1]) + 1) if neighbours else None
-
-    rows, columns = slice_of(rows_I), slice_of(columns_J)
-    return (rows, columns) if rows is not None and columns is not None else np.ix_(rows_I, columns_J)
-
-
-def _share_out(
-    total: FloatArray, evidence: FloatArray, row_present: np.ndarray, column_present: np.ndarray
-) -> None:
-    """Turn sums into the evidence-weighted mean angle, times the number of shared classes."""
-    columns = column_present.astype(np.float32)
-    for rows in row_blocks(len(total)):
-        shared = row_present[rows].astype(np.float32) @ columns.T
-        total[rows] *= shared / np.where(evidence[rows] > 0, evidence[rows], 1)
 
 
 def _absence_cost(present: np.ndarray, counts: FloatArray, weights: CountWeights) -> FloatArray:
@@ -300,16 +259,6 @@ def _add_absent(total: FloatArray, row_cost: FloatArray, column_present: np.ndar
     column_lacks = (~column_present).astype(np.float32)
     for rows in row_blocks(len(total)):
         total[rows] += row_cost[rows] @ column_lacks.T
-
-
-def _add_transpose(matrix_NN: FloatArray) -> None:
-    """matrix + its transpose, in place and by blocks."""
-    for rows in row_blocks(len(matrix_NN)):
-        for columns in row_blocks(len(matrix_NN)):
-            if columns.start >= rows.start:
-                block = matrix_NN[rows, columns] + matrix_NN[columns, rows].T
-                matrix_NN[rows, columns] = block
-                matrix_NN[columns, rows] = block.T
 
 
 def _unit_sketches(sketches: ArrayLike, name: str) -> FloatArray:

@@ -33,6 +33,7 @@ def state(sources: tuple[tuple[int, ...], ...], members: tuple[tuple[str, ...], 
         start=model(0.0),
         mask=1,
         weights=np.zeros(0),
+        noise=np.zeros((0, 0), dtype=np.float32),
         ranges=(0.0,) * 6,
         threshold=0.5,
     )

@@ -67,6 +67,56 @@ def data_matrix(items, counts, delta=0.6, epsilon=math.e, weigh_absent=False):
     return total
 
 
+def reliable_matrix(items, counts):
+    """Angles cleared of sampling noise, pair by pair, as the docstring of `reliable` writes them."""
+    n, classes = len(items), len(counts[0])
+    sine2 = {
+        (i, j, c): math.sin(math.radians(class_angle(items[i], items[j], c))) ** 2
+        for c in range(classes)
+        for i in range(n)
+        for j in range(n)
+        if i != j and has(items[i], c) and has(items[j], c)
+    }
+    size = [[max(counts[i][c], 1) for c in range(classes)] for i in range(n)]
+    level = {}
+    for i in range(n):
+        for c in range(classes):
+            ratios = [
+                sine2[i, j, c] / (1 / size[i][c] + 1 / size[j][c]) for j in range(n) if (i, j, c) in sine2
+            ]
+            if ratios:
+                level[i, c] = min(float(np.quantile(ratios, 0.1)), 1 / 1.4)
+    value, error = {}, {}
+    for i in range(n):
+        for j in range(n):
+            noise = {
+                c: max(level[i, c] / size[i][c] + level[j, c] / size[j][c], math.radians(0.1) ** 2)
+                for c in range(classes)
+                if (i, j, c) in sine2
+            }
+            if noise:
+                total = sum(1 / v**2 for v in noise.values())
+                value[i, j] = sum((sine2[i, j, c] - 1.4 * v) / v**2 for c, v in noise.items()) / total
+                error[i, j] = total**-0.5
+    typical = float(np.median(list(error.values()))) if error else 0.0
+    angles = np.zeros((n, n))
+    for i in range(n):
+        for j in range(n):
+            mine = {c: size[i][c] for c in range(classes) if has(items[i], c)}
+            yours = {c: size[j][c] for c in range(classes) if has(items[j], c)}
+            if i == j or not (mine or yours):
+                continue
+            apart = [
+                1 - sum(v for c, v in a.items() if c in b) / sum(a.values()) if a else 1
+                for a, b in ((mine, yours), (yours, mine))
+            ]
+            u = sum(apart) / 2
+            sine = min(max(value[i, j] + typical, 0), 1) if (i, j) in value else 1
+            angle_ij = math.degrees(math.asin(math.sqrt(sine)))
+            angles[i, j] = angle_ij + (90 - angle_ij) * u**1.5
+    return angles
+
+
 def gradient_matrix(sketches):
     """G of Eq. 3."""
     n = len(sketches)

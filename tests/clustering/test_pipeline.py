@@ -10,9 +10,7 @@ from feddag.clustering.agglomerative import agreement
 from feddag.clustering.choice import Rule
 from feddag.clustering.estimators import SignatureClustering
 from feddag.clustering.pipeline import PAPER, ClusteringOptions, cluster_signatures, newcomer_distances
-from feddag.clustering.similarity import data_angles, data_angles_between
 from feddag.clustering.subspaces import Subspaces, class_subspaces
-from tests.clustering import literal
 from tests.clustering.toys import CLASSES, toy_items
 
 OPTIONS = [
@@ -74,36 +72,6 @@ def test_equal_items_are_one_cluster_and_all_zero_updates_do_no_harm():
     result = cluster_signatures(items, counts, np.zeros((6, 4)))
     assert result.count == 1
     assert len(result.graph.learners_E) == 0
-
-
-def test_reliability_weights_equal_the_loop():
-    for seed in range(8):
-        items, counts = toy_items(np.random.default_rng(seed), 6)
-        fast = data_angles(items, counts, weighting="reliability")
-        expected = np.zeros((6, 6))
-        for i in range(6):
-            for j in range(6):
-                if i == j:
-                    continue
-                shared = [c for c in range(CLASSES) if literal.has(items[i], c) and literal.has(items[j], c)]
-                one = [c for c in range(CLASSES) if literal.has(items[i], c) != literal.has(items[j], c)]
-                evidence = [counts[i, c] * counts[j, c] / (counts[i, c] + counts[j, c]) for c in shared]
-                angles = [literal.class_angle(items[i], items[j], c) for c in shared]
-                mean = np.average(angles, weights=evidence) if shared else 0
-                expected[i, j] = (mean * len(shared) + 90 * len(one)) / CLASSES
-        np.testing.assert_allclose(fast, expected, atol=0.02)
-        np.testing.assert_array_equal(fast, fast.T)
-        rows = data_angles_between(items[4:], counts[4:], items[:4], counts[:4], weighting="reliability")
-        np.testing.assert_allclose(rows, fast[4:, :4], atol=1e-3)
-
-
-def test_a_single_sample_of_a_class_does_not_decide_under_reliability():
-    shared = np.eye(4, dtype=np.float32)
-    big = Subspaces(shared[[0, 1]], np.array([0, 1]))
-    odd = Subspaces(shared[[0, 2]], np.array([0, 1]))  # its one sample of class 1 looks different
-    counts = [[500, 500], [500, 1]]
-    assert data_angles([big, odd], counts, weighting="reliability")[0, 1] < 1
-    assert data_angles([big, odd], counts, weighting="frequency")[0, 1] > 30
 
 
 @pytest.mark.parametrize("options", OPTIONS)

@@ -54,7 +54,7 @@ class Rule:
     """structure: a part whose mean distance is below this share of the range is not split again."""
     margin: float = 0.02
     """structure: how far a silhouette must exceed the best one of the structureless clouds."""
-    close_margin: float = 0.1
+    close_margin: float = 0.05
     """structure: the same inside a part that is close together."""
     clouds: int = 20
     seed: int = 0

@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from threadpoolctl import ThreadpoolController
+
 from feddag.core import codec
 from feddag.core.algorithm import Answer, Exchange
 from feddag.core.task import ClientId, ClientTask
@@ -18,12 +20,26 @@ class InlineEngine:
         self.site = site
         self.memory: Memories = {}
         self._threads = one_thread()
+        self._blas = ThreadpoolController()
 
     def ask(
         self, task: ClientTask, requests: Mapping[ClientId, Any], exchange: Exchange
     ) -> Mapping[ClientId, Answer]:
         """Ask the clients one by one."""
         answers: dict[ClientId, Answer] = {}
+        with self._blas.limit(
+            limits=1, user_api="blas"
+        ):  # as a worker computes: the same bits, and no slower
+            self._ask(task, requests, exchange, answers)
+        return answers
+
+    def _ask(
+        self,
+        task: ClientTask,
+        requests: Mapping[ClientId, Any],
+        exchange: Exchange,
+        answers: dict[ClientId, Answer],
+    ) -> None:
         for client, request in requests.items():
             memory = self.memory.get(client, {})
             answer, memory_after = perform(self.site, task, request, client, exchange, memory)
@@ -36,7 +52,6 @@ class InlineEngine:
                 self.memory[client] = memory_after
             answers[client] = replace(answer, bytes_down=codec.nbytes(request))
             exchange.on_answer(client)
-        return answers
 
     def close(self) -> None:
         """Give the process its threads and denormal numbers back."""

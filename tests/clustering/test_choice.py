@@ -187,3 +187,25 @@ def test_the_estimator_has_the_manners_of_scikit_learn():
     assert agreement(estimator.fit_predict(distances), truth) == 1
     assert estimator.n_clusters_ == 2
     assert 0 < estimator.threshold_ < 1
+
+
+def far_and_near(generator, near_apart):
+    """One group far away, and a part of three groups whose centres lie `near_apart` from each other."""
+    centres = np.array([[100.0, 0.0], [0.0, 0.0], [near_apart, 0.0], [near_apart / 2, near_apart * 0.87]])
+    truth = np.repeat(np.arange(4), 12)
+    points = centres[truth] + 2.5 * generator.normal(size=(48, 2))
+    distances = np.linalg.norm(points[:, None] - points[None], axis=2)
+    return distances / distances.max(), truth
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_close_together_are_split_only_if_they_are_clear(seed):
+    distances, truth = far_and_near(np.random.default_rng(seed), near_apart=18.0)
+    found = choose(distances)
+    part = next(t for t in found.tests if len(t.members) == 36)
+    inner = distances[np.ix_(part.members, part.members)]
+    rule = found.rule
+    assert rule.tight < inner.sum() / (36 * 35) < rule.close
+    assert agreement(found.labels_N, truth) == 1
+    distances, truth = far_and_near(np.random.default_rng(seed), near_apart=5.0)  # tight: not asked again
+    assert choose(distances).count == 2

@@ -151,7 +151,7 @@ class State:
     start: Params = public()  # θ⁰ of the warm-up: a newcomer's angles are comparable only from here
     mask: int
     weights: np.ndarray = public()  # w, fusion weight of each signature, in their order
-    noise: np.ndarray = public()  # clients × classes: what sampling does to the angles; NaN: not known
+    noise: np.ndarray = public()  # clients × classes: what sampling does to the angles
     ranges: tuple[float, ...]  # normalisation constants of `ranges_of`
     threshold: float  # α*
 

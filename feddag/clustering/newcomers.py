@@ -28,7 +28,7 @@ class Placement:
     weights_M: FloatArray
     """Their fusion weights."""
     noise_MC: FloatArray
-    """Their noise levels; NaN where the frame knows none."""
+    """Their noise levels; 0 where the frame knows none."""
 
 
 def place_newcomers(
@@ -44,7 +44,7 @@ def place_newcomers(
     One pass at the kept threshold: a newcomer joins the old cluster most common in its group. In a group
     without old items it joins the nearest one, unless `least_new` newcomers are together: they open one.
     """
-    noise_MC = np.full(np.shape(new[1]), np.nan, dtype=np.float32)
+    noise_MC: FloatArray = np.zeros(np.shape(new[1]), dtype=np.float32)
     if frame.noise is not None:
         noise_MC = newcomer_levels(
             new[0], checked_counts(new[1]), old[0], checked_counts(old[1]), kind=frame.options.kind

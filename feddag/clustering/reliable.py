@@ -53,7 +53,7 @@ class Noise:
     """What sampling alone does to the angles of N items; kept, so that newcomers are measured alike."""
 
     levels_NC: FloatArray
-    """b; NaN where the class has no vectors or no companion."""
+    """b; the highest where the class has no vectors or no companion."""
     typical: float
     """σ̄."""
 
@@ -67,7 +67,7 @@ def reliable_angles(
 ) -> tuple[FloatArray, Noise]:
     """Angles in degrees between N items, and the noise that was taken out; `keep` collects on the way."""
     n, num_classes = counts_NC.shape
-    levels_NC = np.full((n, num_classes), np.nan, dtype=np.float32)
+    levels_NC = np.full((n, num_classes), HIGHEST, dtype=np.float32)
     total_NN, evidence_NN = np.zeros((n, n), dtype=np.float32), np.zeros((n, n), dtype=np.float32)
     sizes_NC = _sizes(counts_NC)
     blocks = class_angle_blocks(subspaces, None, num_classes=num_classes, kind=kind)
@@ -120,7 +120,7 @@ def newcomer_levels(
 ) -> FloatArray:
     """Noise levels of new items, seen at their nearest old companions."""
     sizes_MC, sizes_NC = _sizes(new_counts_MC), _sizes(old_counts_NC)
-    levels_MC = np.full(sizes_MC.shape, np.nan, dtype=np.float32)
+    levels_MC = np.full(sizes_MC.shape, HIGHEST, dtype=np.float32)
     blocks = class_angle_blocks(new, old, num_classes=sizes_MC.shape[1], kind=kind)
     for label, of_class in _by_class(blocks):
         levels_MC[:, label] = _levels(
@@ -166,11 +166,11 @@ def _levels(
         note(block.rows_I, block.columns_J, block.degrees_IJ, symmetric)
         if symmetric and not block.diagonal:
             note(block.columns_J, block.rows_I, block.degrees_IJ.T, symmetric)
-    levels_M = np.full(m, np.nan, dtype=np.float32)
+    levels_M = np.full(m, HIGHEST, dtype=np.float32)
     known_M = np.isfinite(ratios_MK).any(axis=1)
     if known_M.any():
-        levels_M[known_M] = np.nanquantile(ratios_MK[known_M], NEAREST, axis=1)
-    return np.minimum(levels_M, HIGHEST)
+        levels_M[known_M] = np.minimum(np.nanquantile(ratios_MK[known_M], NEAREST, axis=1), HIGHEST)
+    return levels_M
 
 
 def _add(
@@ -184,8 +184,8 @@ def _add(
 ) -> None:
     """Add one block's (sin² θ - 1.4 ν) / ν² and 1 / ν²; of a diagonal block only the upper half."""
     label = block.label
-    row_I = (_known(row_levels) / row_sizes)[block.rows_I, label][:, None]
-    column_J = (_known(column_levels) / column_sizes)[block.columns_J, label][None, :]
+    row_I = (row_levels[:, label] / row_sizes[:, label])[block.rows_I][:, None]
+    column_J = (column_levels[:, label] / column_sizes[:, label])[block.columns_J][None, :]
     noise_IJ = np.maximum(row_I + column_J, np.float32(LEAST))
     evidence_IJ = 1 / np.square(noise_IJ)
     if block.diagonal:
@@ -222,11 +222,6 @@ def _typical_error(evidence_NN: FloatArray) -> float:
 def _sizes(counts: FloatArray) -> FloatArray:
     """Class sizes; at least one sample stands behind a vector, whatever a noisy count says."""
     return np.maximum(counts, 1).astype(np.float32)
-
-
-def _known(levels: FloatArray) -> FloatArray:
-    """Levels with the highest where there was no companion."""
-    return np.where(np.isfinite(levels), levels, np.float32(HIGHEST))
 
 
 def _shares(sizes: FloatArray) -> FloatArray:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from feddag.algorithms.feddag import PRIMARY, SECONDARY, FedDAG, State, TrainedDual
+from feddag.core import codec
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import LocalTraining
 from feddag.core.params import Params
@@ -284,6 +285,16 @@ def test_newcomers_never_move_old_clients():
     assert {c: after[c] for c in before} == before
     assert len(after) == len(before) + 2
     assert len(trace.states[-1].weights) == len(after)
+
+
+def test_a_state_with_classes_that_clients_lack_survives_a_checkpoint():
+    for options in ({}, {"weighting": "frequency"}, {"similarity": "gradient"}):
+        state = play(toy("feddag", options), rounds=1).states[-1]
+        assert any((s.counts == 0).any() for s in state.signatures.values())
+        again = codec.decode(State, codec.encode(state))
+        np.testing.assert_array_equal(again.noise, state.noise)
+        if not options:
+            assert state.noise.shape == (len(state.signatures), 10)
 
 
 def test_the_explanation_shows_the_clusters_in_use_after_newcomers_joined():

@@ -289,12 +289,13 @@ def test_newcomers_never_move_old_clients():
 
 def test_a_state_with_classes_that_clients_lack_survives_a_checkpoint():
     for options in ({}, {"weighting": "frequency"}, {"similarity": "gradient"}):
-        state = play(toy("feddag", options), rounds=1).states[-1]
+        prepared = toy("feddag", options, partition={"kind": "label-groups", "groups": 2})
+        state = play(prepared, rounds=1).states[-1]
         assert any((s.counts == 0).any() for s in state.signatures.values())
         again = codec.decode(State, codec.encode(state))
         np.testing.assert_array_equal(again.noise, state.noise)
         if not options:
-            assert state.noise.shape == (len(state.signatures), 10)
+            assert state.noise.shape == (len(state.signatures), prepared.federation.num_classes)
 
 
 def test_the_explanation_shows_the_clusters_in_use_after_newcomers_joined():

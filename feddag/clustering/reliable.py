@@ -224,7 +224,7 @@ def _typical_error(evidence_NN: FloatArray) -> float:
     every = max(len(evidence_NN) // 2000, 1)
     rows = evidence_NN[::every]
     shared = np.extract(rows > 0, rows)
-    return float(1 / np.sqrt(np.median(shared))) if len(shared) else 0.0
+    return float(np.median(1 / np.sqrt(shared))) if len(shared) else 0.0
 
 
 def _sizes(counts: FloatArray) -> FloatArray:

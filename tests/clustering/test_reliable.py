@@ -13,7 +13,7 @@ from tests.clustering import literal
 from tests.clustering.toys import toy_items
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10_000), st.integers(1, 7))
 def test_angles_equal_the_loop_over_pairs_and_classes(seed, n):
     items, counts = toy_items(np.random.default_rng(seed), n)

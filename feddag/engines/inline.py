@@ -27,31 +27,21 @@ class InlineEngine:
     ) -> Mapping[ClientId, Answer]:
         """Ask the clients one by one."""
         answers: dict[ClientId, Answer] = {}
-        with self._blas.limit(
-            limits=1, user_api="blas"
-        ):  # as a worker computes: the same bits, and no slower
-            self._ask(task, requests, exchange, answers)
+        # One BLAS thread, as in a worker: the same bits, and no fight for cores.
+        with self._blas.limit(limits=1, user_api="blas"):
+            for client, request in requests.items():
+                memory = self.memory.get(client, {})
+                answer, memory_after = perform(self.site, task, request, client, exchange, memory)
+                if answer.seconds > exchange.deadline:
+                    answer = Answer(
+                        failure=f"took {answer.seconds:.1f} s, the deadline is {exchange.deadline:g} s",
+                        seconds=answer.seconds,
+                    )
+                elif not answer.failure:
+                    self.memory[client] = memory_after
+                answers[client] = replace(answer, bytes_down=codec.nbytes(request))
+                exchange.on_answer(client)
         return answers
-
-    def _ask(
-        self,
-        task: ClientTask,
-        requests: Mapping[ClientId, Any],
-        exchange: Exchange,
-        answers: dict[ClientId, Answer],
-    ) -> None:
-        for client, request in requests.items():
-            memory = self.memory.get(client, {})
-            answer, memory_after = perform(self.site, task, request, client, exchange, memory)
-            if answer.seconds > exchange.deadline:
-                answer = Answer(
-                    failure=f"took {answer.seconds:.1f} s, the deadline is {exchange.deadline:g} s",
-                    seconds=answer.seconds,
-                )
-            elif not answer.failure:
-                self.memory[client] = memory_after
-            answers[client] = replace(answer, bytes_down=codec.nbytes(request))
-            exchange.on_answer(client)
 
     def close(self) -> None:
         """Give the process its threads and denormal numbers back."""

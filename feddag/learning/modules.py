@@ -6,7 +6,7 @@ channels last: its convolutions run about 1.5 times faster in that order on CPUs
 usual order; `working` and `params` translate.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import cast
@@ -19,6 +19,7 @@ from feddag.core.examples import Examples
 from feddag.core.params import Layout, Params, state_tensors
 
 CHUNK = 512  # samples in one forward pass without gradients
+KEPT_PREPARED = 64_000_000  # bytes of prepared samples that one client's training may keep
 NOTHING_KNOWN: Mapping[str, Tensor] = {}
 
 
@@ -30,12 +31,18 @@ class Batch:
     rows: Tensor
     known: Mapping[str, Tensor]  # encoder name → its features for these rows, computed beforehand
     weights: Tensor | None = None  # one weight a sample
+    prepared: Tensor | None = None  # what encoders look at instead of the samples, for all samples
 
     @cached_property
     def x(self) -> Tensor:
         """Network inputs."""
         x = self.examples.inputs(self.rows)
         return x.to(memory_format=torch.channels_last) if x.dim() == 4 else x
+
+    @cached_property
+    def seen(self) -> Tensor:
+        """What encoders look at: prepared samples, or the network inputs."""
+        return self.x if self.prepared is None else self.prepared.index_select(0, self.rows)
 
     @cached_property
     def y(self) -> Tensor:
@@ -77,7 +84,8 @@ class LoadedNetwork:
     def __call__(self, batch: Batch) -> Tensor:
         """Logits of a batch."""
         # Features that are known already stand for their encoder; with all known the samples are not read.
-        return self.module(batch.x if len(batch.known) < len(self.encoders) else torch.empty(0), batch.known)
+        unknown = len(batch.known) < len(self.encoders)
+        return self.module(batch.seen if unknown else torch.empty(0), batch.known)
 
     @property
     def encoders(self) -> tuple[str, ...]:
@@ -94,6 +102,16 @@ class LoadedNetwork:
         """Features of the encoders that do not learn, computed once."""
         frozen = [n for n in self.encoders if not self.module.get_submodule(n).training]
         return {name: self.features(name, examples) for name in frozen}
+
+    def prepared(self, examples: Examples) -> Tensor | None:
+        """What a learning encoder makes of all samples before its weights play a part, if it can be kept."""
+        learning = [e for e in map(self.module.get_submodule, self.encoders) if e.training]
+        prepare: Callable[[Tensor], Tensor] | None = (
+            getattr(learning[0], "prepare", None) if learning else None
+        )
+        if prepare is None or prepare(examples.inputs(slice(1))).nbytes * len(examples) > KEPT_PREPARED:
+            return None
+        return prepare(examples.inputs())
 
     def gradient(self, loss: Tensor) -> list[Tensor]:
         """The loss's gradient, one vector for each of `spans`."""

@@ -58,6 +58,8 @@ def sgd(
     with (seed / "training").ambient():
         model = LoadedNetwork(module, params, train)
         known = model.frozen_features(client.train)
+        every_sample = not local.local_steps or local.local_steps * local.batch_size >= len(client.train)
+        prepared = model.prepared(client.train) if every_sample else None
         step = MomentumStep(model, local, proximal)
         done: list[tuple[int, Tensor]] = []
         values = []
@@ -65,7 +67,7 @@ def sgd(
             if len(rows) == 1 and needs_pairs(model):
                 continue
             weights = None if sample_weights is None else sample_weights[rows]
-            batch = Batch(client.train, rows, {name: f[rows] for name, f in known.items()}, weights)
+            batch = Batch(client.train, rows, {name: f[rows] for name, f in known.items()}, weights, prepared)
             value = loss(model, batch)
             step(model.gradient(value))
             if epoch_losses is not None:

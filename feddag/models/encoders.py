@@ -8,6 +8,8 @@ quarter of the numbers.
 import torch
 from torch import Tensor, nn
 
+from feddag.models.patches import PatchStack
+
 Shape = tuple[int, ...]
 
 
@@ -23,7 +25,7 @@ def lenet(shape: Shape) -> nn.Module:
         nn.Flatten(),
     )
     dense = (nn.Linear(_width(convolutions, shape), 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU())
-    return nn.Sequential(*convolutions, *dense)
+    return PatchStack(*convolutions, *dense)
 
 
 def conv3(shape: Shape) -> nn.Module:

@@ -134,7 +134,8 @@ def _as_image(input_shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 def _layers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
     """The layers of nested nn.Sequential in order, with their names."""
-    if not type(module).__module__.startswith("torch.nn.modules") or module._forward_hooks:
+    known = type(module).__module__.startswith("torch.nn.modules") or hasattr(module, "equals_its_layers")
+    if not known or module._forward_hooks:
         raise Unsupported(
             f"{name} ({type(module).__name__}): not one of torch's own layers, or changed by hooks"
         )

@@ -76,6 +76,28 @@ def sign(request: Sign, client: Client) -> Signature:
     )
 
 
+@message
+class ShareWarm:
+    """Send these parts of what you warmed up."""
+
+    prefixes: tuple[str, ...]
+
+
+@message
+class Warm:
+    """Parts of a warmed-up model."""
+
+    params: Params = sensitive("update")
+
+
+@client_task
+def share_warm(request: ShareWarm, client: Client) -> Warm:
+    """Send the remembered warm-up model, or its encoder alone; it is not needed any longer."""
+    warm = client.memory.pop("warm")
+    assert isinstance(warm, Params)
+    return Warm(params=warm.select(*request.prefixes))
+
+
 def sketch_mask(mask: int, share: float, size: int) -> np.ndarray:
     """The coordinates every sketch keeps, drawn from a number that all share, so no indices are sent."""
     kept = max(1, round(share * size))

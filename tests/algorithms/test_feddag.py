@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from feddag.algorithms.feddag import PRIMARY, SECONDARY, FedDAG, State, TrainedDual
+from feddag.algorithms.feddag import FedDAG, State
 from feddag.core import codec
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import LocalTraining
 from feddag.core.params import Params
 from feddag.engines.inline import InlineEngine
+from feddag.learning.dual import PRIMARY, SECONDARY, TrainDual, TrainedDual, train_dual
 from feddag.learning.signature import sketch_mask
 from feddag.learning.train import Train, train
 from tests.contracts.toys import Around, play, toy
@@ -155,7 +156,6 @@ def test_with_a_secondary_encoder_that_outputs_zero_it_follows_the_single_encode
     dual = dual.replace(single.select("primary.")).replace(dual.select(*SECONDARY) * 0.0)
     dual = dual.replace(Params.of({"head.weight": head, "head.bias": single["head.bias"]}))
     local = LocalTraining(local_epochs=3, batch_size=8, lr=0.1)
-    from feddag.algorithms.feddag import TrainDual, train_dual
     from feddag.core.algorithm import Exchange
     from feddag.core.seeds import Seed
 

@@ -2,6 +2,7 @@
 """The command line: `feddag run | resume | compare | list | show`. Heavy imports wait for their command."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -172,6 +173,10 @@ def main() -> None:
     """Entry point: one sentence and exit code 2 for errors, 130 for Ctrl-C; nobody sees a traceback."""
     from feddag.core.errors import FederationError, Interrupted
 
+    # The installed command does not look for modules where one stands, `python -m feddag` does: for a user's
+    # own network both should. Last, so that no file there can stand for a library.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     try:
         app(standalone_mode=False)
     except Interrupted as stop:

@@ -121,6 +121,51 @@ def test_a_users_own_network_is_found_by_its_import_path(tmp_path):
     assert described["model"] == "mynet:small"
 
 
+def test_the_installed_command_finds_a_network_in_the_folder_one_stands_in(tmp_path):
+    (tmp_path / "mynet.py").write_text(
+        "from torch import nn\n"
+        "def small(input_shape, num_classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, num_classes))\n"
+    )
+    # The console script: unlike `python -m`, it has its own folder in front of the path, not the current one.
+    script = "import sys; sys.path[0] = '/nowhere'; from feddag.cli import main; main()"
+    words = ("run", "digits", *sets(*TINY, "model=mynet:small", "engine.name=process", "engine.workers=1"))
+    root = Path(__file__).resolve().parent.parent
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words, "--folder", "f"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "f" / "models" / "clients.json").read_text())["model"] == "mynet:small"
+
+
+BROKEN = {
+    "def net(shape, classes)": "model 'mynet:net' cannot be imported: SyntaxError: expected ':'",
+    "1 / 0": "model 'mynet:net' cannot be imported: ZeroDivisionError: division by zero",
+    "other = 3": "model 'mynet:net' cannot be imported: module 'mynet' has no attribute 'net'",
+    "def net(shape):\n    pass": "model 'mynet:net': net((1, 8, 8), 10) failed: TypeError: net() takes 1",
+    "def net(shape, classes):\n    return 3": "model 'mynet:net' cannot be split",
+    "net = 3": "model 'mynet:net': net((1, 8, 8), 10) failed: TypeError: 'int' object is not callable",
+    "import nothing_here": "cannot be imported: No module named 'nothing_here' (looked in the current folder",
+}
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_fault_in_a_users_own_network_is_told_in_one_sentence(text, tmp_path, here, monkeypatch):
+    (tmp_path / "mynet.py").write_text(text + "\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "mynet", raising=False)
+    code, errors = here("run", "digits", *sets(*TINY, "model=mynet:net"))
+    monkeypatch.delitem(sys.modules, "mynet", raising=False)
+    assert code == 2
+    assert BROKEN[text] in errors
+    assert len(errors.strip().splitlines()) == 1
+
+
 WRONG = {
     "an unknown algorithm": (["algorithm=fedsgd"], "algorithm = 'fedsgd': unknown: choose one of feddag"),
     "an unknown key": (["training.rate=1"], "training.rate: unknown key; allowed here: backend"),

@@ -6,7 +6,7 @@ channels last: its convolutions run about 1.5 times faster in that order on CPUs
 usual order; `working` and `params` translate.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import cast
@@ -106,12 +106,10 @@ class LoadedNetwork:
     def prepared(self, examples: Examples) -> Tensor | None:
         """What a learning encoder makes of all samples before its weights play a part, if it can be kept."""
         learning = [e for e in map(self.module.get_submodule, self.encoders) if e.training]
-        prepare: Callable[[Tensor], Tensor] | None = (
-            getattr(learning[0], "prepare", None) if learning else None
-        )
+        prepare = getattr(learning[0], "prepare_once", None) if learning else None
         if prepare is None or prepare(examples.inputs(slice(1))).nbytes * len(examples) > KEPT_PREPARED:
             return None
-        return prepare(examples.inputs())
+        return cast(Tensor, prepare(examples.inputs()))
 
     def gradient(self, loss: Tensor) -> list[Tensor]:
         """The loss's gradient, one vector for each of `spans`."""

@@ -126,11 +126,20 @@ def _users_own(
     module_name, _, factory_name = path.partition(":")
     try:
         factory = getattr(import_module(module_name), factory_name)
-    except (ImportError, AttributeError) as error:
+    except ModuleNotFoundError as error:
+        where = "looked in the current folder, PYTHONPATH and the installed packages"
+        raise InvalidInput(f"model '{path}' cannot be imported: {error} ({where})") from error
+    except AttributeError as error:
         raise InvalidInput(f"model '{path}' cannot be imported: {error}") from error
+    except Exception as error:  # whatever the user's file does while it is imported
+        raise InvalidInput(f"model '{path}' cannot be imported: {_in_one_line(error)}") from error
 
     def parts() -> tuple[nn.Module, nn.Module]:
-        module = factory(input_shape, num_classes)
+        try:
+            module = factory(input_shape, num_classes)
+        except Exception as error:
+            call = f"{factory_name}({input_shape}, {num_classes})"
+            raise InvalidInput(f"model '{path}': {call} failed: {_in_one_line(error)}") from error
         for encoder, head in (("encoder", "head"), ("base", "classifier")):
             if hasattr(module, encoder) and hasattr(module, head):
                 return getattr(module, encoder), getattr(module, head)
@@ -150,3 +159,8 @@ def _users_own(
         return nn.Linear(features, head.out_features, bias=head.bias is not None)
 
     return lambda: parts()[0], make_head
+
+
+def _in_one_line(error: Exception) -> str:
+    """An exception of a user's code: its type and the first line of its text."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

@@ -32,7 +32,7 @@ class PatchStack(nn.Sequential):
         assert isinstance(second, nn.Conv2d)
         return first, second
 
-    def prepare(self, x: Tensor) -> Tensor:
+    def prepare_once(self, x: Tensor) -> Tensor:
         """Patches (batch, channels · (k+1)², rows, columns, 1) of images: all the first layers look at."""
         size, padding = self.convolutions[0].kernel_size[0], int(self.convolutions[0].padding[0])
         rows, columns = ((side + 2 * padding - size + 1) // 2 for side in x.shape[2:])
@@ -42,7 +42,7 @@ class PatchStack(nn.Sequential):
         """Features of images (4 axes) or of their patches (5 axes)."""
         first, second = self.convolutions
         _, _, activation, _, *rest = self
-        patches = x if x.dim() == 5 else self.prepare(x)
+        patches = x if x.dim() == 5 else self.prepare_once(x)
         batch, _, rows, columns, _ = patches.shape
         kernels_GK = shifted(first.weight)
         candidates = torch.bmm(kernels_GK.expand(batch, -1, -1), patches.view(batch, -1, rows * columns))

@@ -51,7 +51,7 @@ def test_features_and_gradients_are_those_of_the_layers(channels, size, padding,
 def test_prepared_images_give_the_same_bits():
     encoder = lenet((1, 28, 28))
     x = torch.rand(7, 1, 28, 28, generator=torch.Generator().manual_seed(2))
-    prepared = encoder.prepare(x)
+    prepared = encoder.prepare_once(x)
     assert prepared.shape == (7, 36, 14, 14, 1)
     assert torch.equal(encoder(prepared), encoder(x))
     picked = torch.tensor([5, 0, 3])

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -28,6 +29,24 @@ Overrides = Annotated[
     typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change a setting, e.g. --set training.lr=0.1"),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print warnings and the result's folder alone.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from feddag import __version__
+
+        typer.echo(f"feddag {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and exit.", is_eager=True, callback=_show_version),
+    ] = False,
+) -> None:
+    """Clustered federated learning: FedDAG and the methods it is compared with."""
 
 
 @app.command()
@@ -193,6 +212,9 @@ def main() -> None:
     except Exception as error:
         # Click's usage errors carry their own text and exit code 2.
         if hasattr(error, "format_message") and hasattr(error, "exit_code"):
-            print(f"feddag: {error.format_message()}", file=sys.stderr)
+            # Typer and Click both add "Did you mean …?"; help for somebody who typed nothing has no text.
+            sentences = dict.fromkeys(re.split(r"(?<=[.?]) ", error.format_message()))
+            if text := " ".join(sentences):
+                print(f"feddag: {text}", file=sys.stderr)
             sys.exit(error.exit_code)
         raise

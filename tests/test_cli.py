@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from feddag import __version__
 from feddag.cli import main
 
 TINY = ("num_rounds=2", "num_clients=4", "fraction_train=0.5", "engine=inline", "training.local_epochs=1")
@@ -141,6 +142,19 @@ def test_the_installed_command_finds_a_network_in_the_folder_one_stands_in(tmp_p
     )
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "f" / "models" / "clients.json").read_text())["model"] == "mynet:small"
+
+
+def test_the_version_can_be_asked_for(tmp_path):
+    done = feddag("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout.strip()) == (0, f"feddag {__version__}")
+
+
+def test_a_misspelt_command_gets_one_suggestion_and_no_words_get_the_help_alone(here, capsys):
+    code, errors = here("runn")
+    assert code == 2
+    assert errors == "feddag: No such command 'runn'. Did you mean 'run'?\n"
+    code, errors = here()
+    assert (code, errors) == (2, "")
 
 
 BROKEN = {

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge, Gt, Lt
+from annotated_types import Ge, Gt, Le, Lt
 from pydantic import AfterValidator
 
 from feddag.core.message import message, public
@@ -31,6 +31,8 @@ class LocalTraining:
     lr: Annotated[float, Gt(0)] = 0.01
     momentum: Annotated[float, Ge(0), Lt(1)] = 0.5
     weight_decay: Annotated[float, Ge(0)] = 1e-4
+    # τ: how far a loss is corrected for the label shares of the client: 0 not at all, 1 fully (LabelPrior)
+    prior_correction: Annotated[float, Ge(0), Le(1)] = 0.0
     # Who computes: PyTorch, the C++ kernels of feddag.native, or (auto) the kernels where they can.
     backend: Annotated[str, AfterValidator(_known_backend)] = "auto"
 

@@ -18,6 +18,7 @@ from feddag.core.task import Client
 from feddag.learning.backends import choose, native_sgd
 from feddag.learning.losses import Loss, cross_entropy
 from feddag.learning.modules import Batch, LoadedNetwork
+from feddag.learning.prior import LabelPrior
 
 EVERYTHING = ("",)  # the prefix of every name
 
@@ -41,22 +42,27 @@ def sgd(
     once a step. `proximal` = (μ, centre) adds μ/2·‖w − centre‖² to the loss. SGD is torch.optim.SGD's, fresh
     in each call. `epoch_losses`, if given, receives the mean loss of every epoch. `local.backend` says who
     computes; batches are the same, and dropout is drawn from a generator of the backend's own.
+    `local.prior_correction` is explained in feddag.learning.prior.
     """
     if len(client.train) == 0:
         return params
+    prior = LabelPrior.of(client, params, local.prior_correction)
+    start = prior.added(params)
+    if proximal is not None:
+        proximal = (proximal[0], prior.added(proximal[1]))
     seed = seed or client.seed
     module = client.network(network)
     choice = choose(local.backend, module, client.train.x.shape[1:], loss=loss, train=train)
     if choice.plan is not None:
         steps = list(batches(len(client.train), local, seed))
         trained, values = native_sgd(
-            choice.plan, module, params, client.train, steps, local, train, sample_weights, proximal, seed
+            choice.plan, module, start, client.train, steps, local, train, sample_weights, proximal, seed
         )
         if epoch_losses is not None:
             epoch_losses.extend(_epoch_means(steps, values))
-        return trained
+        return prior.removed(trained, params, train)
     with (seed / "training").ambient():
-        model = LoadedNetwork(module, params, train)
+        model = LoadedNetwork(module, start, train)
         known = model.frozen_features(client.train)
         every_sample = not local.local_steps or local.local_steps * local.batch_size >= len(client.train)
         prepared = model.prepared(client.train) if every_sample else None
@@ -75,7 +81,7 @@ def sgd(
                 values.append(value.item())
     if epoch_losses is not None:
         epoch_losses.extend(_epoch_means(done, values))
-    return model.params()
+    return prior.removed(model.params(), params, train)
 
 
 def _epoch_means(steps: list[tuple[int, Tensor]], values: list[float]) -> list[float]:

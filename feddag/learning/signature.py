@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The signature of a client: what it learns alone, how its classes look, how many samples it has (§3)."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from feddag.clustering.subspaces import Subspaces, class_subspaces
@@ -53,8 +55,9 @@ class Signature:
 def sign(request: Sign, client: Client) -> Signature:
     """Warm up without federation, keep the warm model, and describe data and update."""
     warm = before = request.start
+    local = replace(request.local, prior_correction=0.0)  # which labels it has is what an update should tell
     for t in range(request.warmup_rounds):
-        before, warm = warm, sgd(client, warm, request.local, seed=client.seed / "warm-up" / t)
+        before, warm = warm, sgd(client, warm, local, seed=client.seed / "warm-up" / t)
     if request.keep:
         client.memory["warm"] = warm
     update = warm - (request.start if request.update == "total" else before)

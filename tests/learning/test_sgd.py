@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import copy
+import dataclasses
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 from toys import blob_site, toy_client
 
 from feddag.core.deployment import LocalTraining
+from feddag.core.errors import InvalidInput
 from feddag.core.examples import Examples
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
@@ -188,3 +190,47 @@ def test_kernels_in_working_order_give_the_same_network_and_the_same_gradient():
     nn.functional.cross_entropy(outputs, batch.y).backward()
     expected = torch.cat([p.grad.reshape(-1) for p in plain.parameters()])
     torch.testing.assert_close(model.params(gradient).vector, expected)
+
+
+def corrected(strength, **others):
+    return LocalTraining(local_epochs=2, batch_size=8, lr=0.1, prior_correction=strength, **others)
+
+
+def test_the_prior_correction_is_cross_entropy_with_the_label_shares_added_to_the_outputs():
+    client = toy_client(site)
+    shares = torch.from_numpy(client.train.counts()).float() + 1
+    prior = 0.5 * (shares / shares.sum()).log()
+    assert prior.unique().numel() > 1
+
+    def literal(model, batch):
+        return nn.functional.cross_entropy(model(batch) + prior, batch.y)
+
+    ours = sgd(client, start(), corrected(0.5, weight_decay=0.0))
+    reference = sgd(client, start(), corrected(0.0, weight_decay=0.0), loss=literal)
+    torch.testing.assert_close(ours.vector, reference.vector, rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(ours.vector, sgd(client, start(), corrected(0.0)).vector, atol=1e-3)
+
+
+def test_the_prior_correction_of_a_client_with_equal_shares_changes_no_bit():
+    client = toy_client(site)
+    balanced = np.concatenate(
+        [np.flatnonzero(client.train.y == c)[:3] for c in range(client.train.num_classes)]
+    )
+    client = dataclasses.replace(client, train=client.train.take(balanced))
+    assert len(set(client.train.counts())) == 1
+    assert sgd(client, start(), corrected(1.0)) == sgd(client, start(), corrected(0.0))
+
+
+def test_a_frozen_head_keeps_its_bits_under_the_prior_correction():
+    client, params = toy_client(site), start("dual")
+    trained = sgd(client, params, corrected(1.0), network="dual", train=("secondary.",))
+    assert trained.select("primary.", "head.") == params.select("primary.", "head.")
+    assert trained.select("secondary.") != params.select("secondary.")
+
+
+def test_the_prior_correction_needs_a_head_with_a_bias():
+    client, params = toy_client(site), start().select("primary.", "head.weight")
+    with pytest.raises(
+        InvalidInput, match="prior_correction needs a network whose head is linear and has a bias"
+    ):
+        sgd(client, params, corrected(1.0))

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fresh linear head over the features of finished runs: what do the encoders hold, whatever the trained head does?
+"""A fresh linear head over the features of finished runs: what do the encoders hold?
 
     python benchmarks/probe.py RUN [RUN ...] [--samples 1500]
 
-For every cluster of a run, features of its clients' training samples (at most so many a class) under the primary
-encoder, the secondary one and both; logistic regression on them; accuracy on its clients' test samples, beside the
-accuracy of the head that the run has trained. Means over clusters, weighted by their clients.
+For every cluster of a run, features of its clients' training samples (at most so many a class) under the
+primary encoder, the secondary one and both; logistic regression on them; accuracy on the clients' test
+samples, beside the accuracy of the head that the run has trained. Means over clusters, weighted by their clients.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def main() -> None:
             for column, value in scores.items():
                 sums[column] += value * len(clients) / sum(map(len, members.values()))
         settings = {
-            k: v for k, v in experiment.settings()["algorithm"].items() if v and k != "preset" or v is False
+            k: v for k, v in experiment.settings()["algorithm"].items() if v is False or (v and k != "preset")
         }
         means = [f"{100 * sums[c]:.2f}" if sums[c] else "–" for c in COLUMNS]
         table.add_row(folder.name, str(experiment.seed), str(settings), *means)

@@ -188,6 +188,10 @@ WRONG = {
     "a non-finite value": (["training.lr=nan"], "training.lr = NaN: expected a finite number"),
     "an infinite value": (["training.lr=inf"], "training.lr = Infinity: expected a finite number"),
     "a value out of range": (["training.lr=-0.1"], "training.lr = -0.1: expected greater than 0"),
+    "a correction above one": (
+        ["training.prior_correction=2"],
+        "training.prior_correction = 2: expected less",
+    ),
     "a fraction above one": (["fraction_train=1.5"], "fraction_train = 1.5: expected less than or equal to"),
     "text for a number": (["num_rounds=many"], 'num_rounds = "many": expected a'),
     "an unknown dataset": (["data=imagenet"], "data.name: 'imagenet' is not one of"),

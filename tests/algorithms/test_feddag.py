@@ -18,7 +18,7 @@ from feddag.engines.inline import InlineEngine
 from feddag.learning.dual import PRIMARY, SECONDARY, TrainDual, TrainedDual, train_dual
 from feddag.learning.signature import sketch_mask
 from feddag.learning.train import Train, train
-from tests.contracts.toys import Around, play, toy
+from tests.contracts.toys import TRAINING, Around, play, toy
 
 
 def model(value: float) -> Params:
@@ -328,3 +328,14 @@ def test_nobody_trains_for_data_angles_alone_unless_the_warm_model_is_wanted():
     assert rounds(keep=False, similarity="data") == 0
     assert rounds(keep=True, similarity="data") == 2
     assert rounds(keep=False, similarity="fused") == 2
+
+
+def test_signatures_are_those_of_plain_training_whatever_the_prior_correction():
+    """Which labels a client has is what its update should tell: clusters must not depend on τ."""
+    trainings = [{**TRAINING, "prior_correction": tau} for tau in (0.0, 1.0)]
+    plain, corrected = (toy("feddag", training=training) for training in trainings)
+    first, second = (play(prepared, rounds=1) for prepared in (plain, corrected))
+    for client, signature in first.states[0].signatures.items():
+        np.testing.assert_array_equal(signature.sketch, second.states[0].signatures[client].sketch)
+    assert first.states[0].clusters == second.states[0].clusters
+    assert first.states[1].models[0] != second.states[1].models[0]

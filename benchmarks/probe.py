@@ -5,7 +5,7 @@
 
 For every cluster of a run, features of its clients' training samples (at most so many a class) under the
 primary encoder, the secondary one and both; logistic regression on them; accuracy on the clients' test
-samples, beside the accuracy of the head that the run has trained. Means over clusters, weighted by their clients.
+samples, beside the accuracy of the head that the run has trained. Means are over clients.
 """
 
 import argparse

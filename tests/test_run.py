@@ -63,7 +63,7 @@ def test_the_log_names_versions_machine_source_bytes_and_digests(finished):
     exchange = next(e for e in events if e["event"] == "exchange")
     # MLP on 8×8 digits: 17,226 floats down and up; down 6 numbers and a word (the backend) about training,
     # up the number of examples
-    assert exchange["bytes_down"] == exchange["clients"] * (17_226 * 4 + 6 * 8 + len("auto"))
+    assert exchange["bytes_down"] == exchange["clients"] * (17_226 * 4 + 7 * 8 + len("auto"))
     assert exchange["bytes_up"] == exchange["clients"] * (17_226 * 4 + 8)
     assert len({e["digest"] for e in events if e["event"] in ("start", "round")}) == 5
 

@@ -2,7 +2,6 @@
 """The command line: `feddag run | resume | compare | list | show`. Heavy imports wait for their command."""
 
 import json
-import os
 import re
 import sys
 from pathlib import Path
@@ -194,8 +193,8 @@ def main() -> None:
 
     # The installed command does not look for modules where one stands, `python -m feddag` does: for a user's
     # own network both should. Last, so that no file there can stand for a library.
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    if "" not in sys.path:
+        sys.path.append("")
     try:
         app(standalone_mode=False)
     except Interrupted as stop:

@@ -29,6 +29,7 @@ from feddag.core import codec
 from feddag.core.algorithm import Algorithm, Answer, Engine, Server
 from feddag.core.deployment import Deployment
 from feddag.core.errors import FederationError, Interrupted, InvalidInput
+from feddag.core.params import state_tensors
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientTask, Memory
 from feddag.data.build import build_federation
@@ -39,6 +40,7 @@ from feddag.engines.process import ProcessEngine
 from feddag.experiment import Experiment
 from feddag.learning.backends import choose
 from feddag.learning.evaluation import Evaluate, Evaluated, Scores, evaluate
+from feddag.learning.prior import check_head
 from feddag.machine import describe_machine, lock_folder, uninterrupted
 from feddag.models_folder import save_models
 from feddag.reporting.events import EventLog, metrics_csv, read_events
@@ -78,6 +80,7 @@ def prepare(experiment: Experiment) -> Prepared:
         raise InvalidInput(f"none of the {len(clients)} clients holds a training sample: at least one must")
     experiment.cohort_size(len(trainable))
     site = open_site(federation, experiment.model)
+    check_head(state_tensors(site.network("single")), experiment.training.prior_correction)
     return Prepared(experiment, federation, site, experiment.build_algorithm(), clients, trainable)
 
 

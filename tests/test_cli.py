@@ -180,6 +180,20 @@ def test_a_fault_in_a_users_own_network_is_told_in_one_sentence(text, tmp_path, 
     assert len(errors.strip().splitlines()) == 1
 
 
+def test_a_head_that_cannot_hold_the_prior_is_refused_before_anything_is_written(tmp_path, here, monkeypatch):
+    (tmp_path / "biasless.py").write_text(
+        "from torch import nn\n"
+        "def net(shape, classes):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes, bias=False))\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    settings = sets(*TINY, "model=biasless:net", "training.prior_correction=1")
+    code, errors = here("run", "digits", *settings, "--folder", "f")
+    assert code == 2
+    assert errors.startswith("feddag: training.prior_correction needs a network whose head is linear")
+    assert not (tmp_path / "f").exists()
+
+
 WRONG = {
     "an unknown algorithm": (["algorithm=fedsgd"], "algorithm = 'fedsgd': unknown: choose one of feddag"),
     "an unknown key": (["training.rate=1"], "training.rate: unknown key; allowed here: backend"),

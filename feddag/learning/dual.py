@@ -71,10 +71,10 @@ def diverse(weight: float) -> Loss:
     """Cross-entropy + λ_div·E[cos²(φ¹(x), φ²(x))]: pushes both encoders' features apart (appendix)."""
 
     def loss(model: LoadedNetwork, batch: Batch) -> torch.Tensor:
-        primary = model.module.encode("primary", batch.x)  # type: ignore[operator]
+        primary = model.module.encode("primary", batch.seen)  # type: ignore[operator]
         known = {**batch.known, "primary": primary}
         cosine = torch.nn.functional.cosine_similarity(primary, batch.known["secondary"], dim=1)
-        logits = model.module(batch.x, known)
+        logits = model.module(batch.seen, known)
         return torch.nn.functional.cross_entropy(logits, batch.y) + weight * (cosine**2).mean()
 
     return loss

@@ -8,6 +8,7 @@ and only what tells classes apart is learnt ("logit adjustment"). The added term
 is put into the head's bias before training and taken out again: backends and losses stay as they are.
 """
 
+from collections.abc import Container
 from dataclasses import dataclass
 
 import torch
@@ -30,10 +31,7 @@ class LabelPrior:
         """From the client's label counts, one sample added to each class; 0 for the most frequent one."""
         if not strength:
             return cls(None)
-        if BIAS not in params:
-            raise InvalidInput(
-                "training.prior_correction needs a network whose head is linear and has a bias"
-            )
+        check_head(params, strength)
         counts = torch.from_numpy(client.train.counts()).double() + 1
         shift = strength * (counts / counts.max()).log()
         return cls(Params.of({BIAS: shift.to(params[BIAS].dtype)}))
@@ -48,3 +46,9 @@ class LabelPrior:
             return trained
         learnt = BIAS.startswith(train)
         return trained.replace(trained.select(BIAS) - self.shift if learnt else before.select(BIAS))
+
+
+def check_head(tensors: Container[str], strength: float) -> None:
+    """Refuse a network, given the names of its tensors, whose head cannot hold the prior."""
+    if strength and BIAS not in tensors:
+        raise InvalidInput("training.prior_correction needs a network whose head is linear and has a bias")

@@ -261,7 +261,8 @@ def _orthonormal_rows(vectors_RD: FloatArray, owners_R: IntArray) -> tuple[Float
             skewed_M = np.abs(grams_Mpp - np.eye(count)).max(axis=(1, 2)) >= 1e-5
             for k in np.flatnonzero(skewed_M):
                 _, values, basis = np.linalg.svd(bases_Mpd[k].astype(np.float64), full_matrices=False)
-                place = slice(of_count[block][k], of_count[block][k] + count)
-                vectors_RD[place] = basis
-                keep_R[place] = values > 1e-6 * max(values[0], 1e-30)
+                first, rank = of_count[block][k], len(values)  # fewer than vectors in few dimensions
+                vectors_RD[first : first + rank] = basis
+                keep_R[first : first + rank] = values > 1e-6 * max(values[0], 1e-30)
+                keep_R[first + rank : first + count] = False
     return (vectors_RD, owners_R) if keep_R.all() else (vectors_RD[keep_R], owners_R[keep_R])

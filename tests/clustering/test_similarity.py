@@ -136,6 +136,13 @@ def test_skewed_vectors_span_the_same_as_their_orthonormal_basis():
     )
 
 
+def test_more_vectors_than_dimensions_span_the_whole_space():
+    generator = np.random.default_rng(3)
+    items = [Subspaces(generator.normal(size=(5, 3)), np.zeros(5, dtype=np.int64)) for _ in range(2)]
+    (block,) = class_angle_blocks(items, num_classes=1, kind="subspace")
+    assert block.degrees_IJ[0, 1] == pytest.approx(0, abs=0.1)
+
+
 def test_rows_of_new_items_equal_the_rows_they_would_have_had_from_the_start():
     items, counts = toy_items(np.random.default_rng(4), 9)
     sketches = np.random.default_rng(5).normal(size=(9, 6))

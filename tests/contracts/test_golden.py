@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Golden results: what every method served, stored once, so that a change of structure changes no bit.
+
+`golden.json` holds, for every case, a digest of all served models, memories and scores, and next to it some
+plain numbers. On a machine of the kind it was recorded on (the same processor and libraries) digests must be
+equal. On another machine float32 rounds differently: there the plain numbers must agree. After a change that
+is meant to change results: `python -m tests.contracts.test_golden`, and say why in CHANGELOG.md.
+"""
+
+import hashlib
+import json
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy
+import sklearn
+import torch
+from threadpoolctl import threadpool_info
+
+from feddag import native
+from feddag.core import codec
+from feddag.engines.process import ProcessEngine
+from feddag.run import Prepared
+from tests.contracts.toys import SETTINGS, TRAINING, Trace, every_algorithm, play, toy, toy_site
+
+FILE = Path(__file__).parent / "golden.json"
+BACKENDS = ("torch", "auto")  # auto: the native kernels where they can
+
+# The same method in other settings; sixteen clients in four groups for those that find clusters themselves.
+GROUPS = {
+    "data": {"name": "synthetic", "synthetic": {"groups": 4, "dimensions": 6, "train": 1600, "test": 160}},
+    "partition": {"newcomers": 0.2, "quantity": {"alpha": 4.0, "min_samples": 12}},
+    "num_clients": 20,
+    "fraction_train": 0.5,
+}
+VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "feddag, automatic": ("feddag", {"vectors": 2}, GROUPS),
+    "feddag, paper": ("feddag", {"preset": "paper"}, GROUPS),
+    "feddag, data view": ("feddag", {"similarity": "data", "svd": "randomised"}, GROUPS),
+    "feddag, gradient view": ("feddag", {"similarity": "gradient", "rule": "silhouette"}, GROUPS),
+    "feddag, entropy": ("feddag", {"fusion": "entropy", "rule": "plateau", "warmup_update": "last"}, GROUPS),
+    "feddag, pairs": ("feddag", {"angles": "pairs", "fusion": "mean", "rule": "loss"}, GROUPS),
+    "feddag, frequency": ("feddag", {"weighting": "frequency", "linkage": "complete"}, GROUPS),
+    "feddag, threshold": ("feddag", {"threshold": 0.3, "alignment": False}, GROUPS),
+    "feddag, one encoder": ("feddag", {"encoders": 1, "num_clusters": 2}, {}),
+    "feddag, no sharing": ("feddag", {"sharing": False, "num_clusters": 2}, {}),
+    "feddag, schedule": ("feddag", {"schedule": 1, "num_clusters": 2, "secondary_epochs": 1}, {}),
+    "feddag, parallel": (
+        "feddag",
+        {"phases": "parallel", "combine": "sum", "source_updates": "sum", "num_clusters": 3},
+        {},
+    ),
+    "feddag, random starts": (
+        "feddag",
+        {"primary_start": "random", "secondary_start": "random", "diversity": 0.1, "num_clusters": 2},
+        {},
+    ),
+    "feddag, copy": ("feddag", {"secondary_start": "copy", "head_start": "random", "num_clusters": 2}, {}),
+    "feddag, common": ("feddag", {"secondary_start": "common", "num_clusters": 2}, {}),
+    "ifca, shared encoder": ("ifca", {"share_encoder": True}, {}),
+    "fedrc, adaptive": ("fedrc", {"num_clusters": 3, "drop_below": 0.4}, {}),
+    "fedsoft, cohort": ("fedsoft", {"selection": "cohort"}, {}),
+    "perfedavg, hessian-free": ("perfedavg", {"variant": "hf", "beta": 0.05, "weighting": "uniform"}, {}),
+    "pacfl, eq3": ("pacfl", {"measure": "eq3", "num_clusters": 2}, {}),
+    "pacfl, subspace": ("pacfl", {"measure": "subspace", "num_clusters": 2}, {}),
+    "cfl_gp, automatic": ("cfl_gp", {"num_clusters": "auto", "compression": 3, "normalise": True}, GROUPS),
+}
+CASES = {name: (name, SETTINGS.get(name, {}), {}) for name in every_algorithm.args[1]} | VARIANTS
+
+
+def machine_kind() -> str:
+    """All that float32 rounding depends on: processor, instruction sets, libraries."""
+    cpu = {}
+    if Path("/proc/cpuinfo").exists():
+        first = Path("/proc/cpuinfo").read_text().split("\n\n")[0]
+        cpu = dict(line.split("\t: ", 1) for line in first.splitlines() if "\t: " in line)
+        cpu = {key.strip(): value for key, value in cpu.items()}
+    facts = [
+        platform.machine(),
+        *(cpu.get(key, "?") for key in ("vendor_id", "cpu family", "model", "stepping")),
+        torch.__version__,
+        torch.backends.cpu.get_cpu_capability(),
+        np.__version__,
+        scipy.__version__,
+        sklearn.__version__,
+        native.isa() if native.available() else "no native",
+        *sorted(f"{i['internal_api']} {i['version']} {i.get('architecture')}" for i in threadpool_info()),
+    ]
+    return hashlib.sha256("|".join(map(str, facts)).encode()).hexdigest()[:16]
+
+
+def case(name: str, backend: str) -> Prepared:
+    """One method in one setting, ready to run."""
+    method, settings, changes = CASES[name]
+    return toy(method, settings, training={**TRAINING, "backend": backend}, **changes)
+
+
+def digest_of(prepared: Prepared, trace: Trace) -> str:
+    """All that was served, remembered and scored; not how a state is laid out."""
+    sha = hashlib.sha256()
+    clients = (*prepared.clients, *prepared.federation.newcomers)
+    for state, digests in zip(trace.states, trace.digests, strict=True):
+        for client in clients if state is trace.states[-1] else prepared.clients:
+            deployment = prepared.algorithm.deploy(state, client)
+            sha.update(" ".join(model.digest() for model in deployment.models).encode())
+            sha.update(repr((deployment.network, deployment.weights, deployment.remembered)).encode())
+        sha.update(" ".join(digests.split()[1:]).encode())
+    for client in clients:
+        sha.update(codec.digest(trace.scores[client]).encode())
+    return sha.hexdigest()[:16]
+
+
+def numbers_of(prepared: Prepared, trace: Trace) -> list[float]:
+    """Some figures that rounding hardly touches: norms of what is served, and right answers."""
+    deployments = [prepared.algorithm.deploy(trace.states[-1], client) for client in prepared.clients]
+    norms = [float(np.mean([model.norm() for model in d.models])) for d in deployments]
+    right = [float(trace.scores[client].correct.sum()) for client in prepared.clients]
+    return [round(value, 4) for value in (*norms, sum(right))]
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[ProcessEngine]:
+    engine = ProcessEngine(toy_site(), "mlp", 2)
+    yield engine
+    engine.close()
+
+
+def check(name: str, backend: str, prepared: Prepared, trace: Trace) -> None:
+    golden = json.loads(FILE.read_text())
+    expected = golden["cases"][name][backend]
+    if machine_kind() in golden["recorded on"]:
+        assert digest_of(prepared, trace) == expected["digest"]
+    *norms, right = numbers_of(prepared, trace)
+    *expected_norms, expected_right = expected["numbers"]
+    np.testing.assert_allclose(norms, expected_norms, rtol=2e-3)
+    # A sample on the border between two classes may fall to the other side.
+    assert abs(right - expected_right) <= 0.01 * sum(int(s.total.sum()) for s in trace.scores.values())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", CASES)
+def test_results_are_those_that_were_recorded(name: str, backend: str) -> None:
+    prepared = case(name, backend)
+    check(name, backend, prepared, play(prepared))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@every_algorithm
+def test_workers_give_what_was_recorded(name: str, backend: str, workers: ProcessEngine) -> None:
+    prepared = case(name, backend)
+    check(name, backend, prepared, play(prepared, workers))
+
+
+def record() -> None:
+    """Write golden.json anew, from the code as it is."""
+    cases: dict[str, Any] = {}
+    for name in CASES:
+        cases[name] = {}
+        for backend in BACKENDS:
+            prepared = case(name, backend)
+            trace = play(prepared)
+            cases[name][backend] = {
+                "digest": digest_of(prepared, trace),
+                "numbers": numbers_of(prepared, trace),
+            }
+        print(name, cases[name]["torch"]["numbers"][-1])
+    FILE.write_text(json.dumps({"recorded on": [machine_kind()], "cases": cases}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    record()

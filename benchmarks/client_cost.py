@@ -21,10 +21,10 @@ from feddag.core.algorithm import Exchange
 from feddag.core.params import Params, state_tensors
 from feddag.core.seeds import Seed
 from feddag.engines.perform import one_thread, open_site, perform
-from feddag.experiment import Experiment
+from feddag.experiment.settings import Experiment
 from feddag.learning.signature import sign
 from feddag.learning.train import Train, train
-from feddag.run import prepare
+from feddag.runs.simulate import prepare
 
 
 def main() -> None:

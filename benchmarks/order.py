@@ -15,8 +15,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from feddag.experiment import Experiment
-from feddag.run import run
+from feddag.experiment.settings import Experiment
+from feddag.runs.simulate import run
 
 VARIANTS = {
     "FedDAG": ["algorithm=feddag"],

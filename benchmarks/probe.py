@@ -21,8 +21,8 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from feddag.experiment import Experiment
-from feddag.run import Prepared, prepare
+from feddag.experiment.settings import Experiment
+from feddag.runs.simulate import Prepared, prepare
 
 COLUMNS = ("trained head", "primary", "secondary", "both")
 

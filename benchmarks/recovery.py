@@ -25,10 +25,10 @@ import numpy as np
 from feddag.algorithms.feddag import FedDAG
 from feddag.clustering.agglomerative import agreement
 from feddag.clustering.pipeline import ClusteringResult
-from feddag.experiment import Experiment
+from feddag.experiment.settings import Experiment
 from feddag.learning.signature import Signature
-from feddag.reporting.events import EventLog
-from feddag.run import Driver, Prepared, make_engine, prepare
+from feddag.reporting.tables.events import EventLog
+from feddag.runs.simulate import Driver, Prepared, make_engine, prepare
 
 CONCEPTS = 'partition.concept.maps=["identity", "reverse", "shift"]'
 STYLES = 'partition.feature.types=["clean", "gaussian_noise", "gaussian_blur", "contrast"]'  # severity 3

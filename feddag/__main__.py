@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m feddag` is the command line."""
 
-from feddag.cli import main
+from feddag.cli.main import main
 
 main()

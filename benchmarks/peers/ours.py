@@ -20,10 +20,10 @@ from feddag.core.deployment import LocalTraining
 from feddag.core.examples import Scaling
 from feddag.data.federation import Federation, Pool, Share, Source
 from feddag.engines.perform import open_site
-from feddag.experiment import AlgorithmConfig, EngineConfig, EvaluationConfig, Experiment
+from feddag.experiment.settings import AlgorithmConfig, EngineConfig, EvaluationConfig, Experiment
 from feddag.learning.modules import LoadedNetwork
-from feddag.reporting.events import EventLog
-from feddag.run import Driver, Prepared, make_engine
+from feddag.reporting.tables.events import EventLog
+from feddag.runs.simulate import Driver, Prepared, make_engine
 
 MODELS = {"w1": "lenet", "w2": "conv3"}
 

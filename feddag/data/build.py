@@ -12,11 +12,9 @@ from feddag.core.seeds import Seed
 from feddag.data.catalog import load_dataset
 from feddag.data.config import DataConfig, FeatureConfig, PartitionConfig
 from feddag.data.dataset import Dataset, Tags
-from feddag.data.features import corrupt_shares
-from feddag.data.federation import Federation, Share
-from feddag.data.names import is_allowed
-from feddag.data.partitions import PARTITIONS, Plan, Task
-from feddag.data.skews import (
+from feddag.data.dealing.features import corrupt_shares
+from feddag.data.dealing.partitions import PARTITIONS, Plan, Task
+from feddag.data.dealing.skews import (
     Styles,
     choose_concepts,
     choose_newcomers,
@@ -24,7 +22,9 @@ from feddag.data.skews import (
     keep_unequal_parts,
     label_map,
 )
-from feddag.data.views import hold_out, sort_by_class, view_rows
+from feddag.data.dealing.views import hold_out, sort_by_class, view_rows
+from feddag.data.federation import Federation, Share
+from feddag.data.names import is_allowed
 
 DEFAULT_CLIENTS = 100  # the paper's number, where the data has no clients of its own
 

@@ -26,7 +26,7 @@ from feddag.data.datasets import (
     tiny_imagenet_c,
     uci_har,
 )
-from feddag.data.download import Download, size_in_words
+from feddag.data.files.download import Download, size_in_words
 from feddag.data.loading import Present
 
 

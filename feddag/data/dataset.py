@@ -8,7 +8,7 @@ import numpy as np
 
 from feddag.core.examples import Scaling
 from feddag.core.seeds import Seed
-from feddag.data.allocate import round_to_total
+from feddag.data.dealing.allocate import round_to_total
 from feddag.data.federation import Pool, Source
 
 PIXELS = Scaling(unit=255.0)

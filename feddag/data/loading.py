@@ -11,12 +11,12 @@ import numpy as np
 
 from feddag.core.errors import InvalidInput
 from feddag.core.examples import Scaling
-from feddag.data.cache import cached, write_npy
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset, Tags
-from feddag.data.download import Download, fetch, receipt_notes, size_in_words
 from feddag.data.federation import Pool, Source
-from feddag.data.hashing import sha256_of_files, sha256_of_text, stamp_of_files
+from feddag.data.files.cache import cached, write_npy
+from feddag.data.files.download import Download, fetch, receipt_notes, size_in_words
+from feddag.data.files.hashing import sha256_of_files, sha256_of_text, stamp_of_files
 
 
 @dataclass(frozen=True)

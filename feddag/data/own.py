@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from feddag.core.errors import InvalidInput
-from feddag.data.images import SUFFIXES, picture
+from feddag.data.files.images import SUFFIXES, picture
 from feddag.data.names import is_allowed
 
 TABLES = (".csv", ".parquet")

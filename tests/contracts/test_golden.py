@@ -24,7 +24,7 @@ from threadpoolctl import threadpool_info
 from feddag import native
 from feddag.core import codec
 from feddag.engines.process import ProcessEngine
-from feddag.run import Prepared
+from feddag.runs.simulate import Prepared
 from tests.contracts.toys import SETTINGS, TRAINING, Trace, every_algorithm, play, toy, toy_site
 
 FILE = Path(__file__).parent / "golden.json"

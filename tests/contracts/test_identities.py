@@ -10,7 +10,7 @@ import pytest
 from feddag.core.algorithm import Exchange
 from feddag.core.seeds import Seed
 from feddag.learning.sgd import sgd
-from feddag.run import Prepared
+from feddag.runs.simulate import Prepared
 from tests.contracts.toys import TRAINING, Trace, every_algorithm, play, toy
 from tests.support.toys import toy_client
 

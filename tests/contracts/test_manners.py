@@ -12,7 +12,7 @@ from feddag.core.errors import QuorumMissed
 from feddag.data.federation import NO_INDICES, Pool
 from feddag.engines.inline import InlineEngine
 from feddag.engines.perform import Site
-from feddag.run import Prepared
+from feddag.runs.simulate import Prepared
 from tests.contracts.toys import (
     Around,
     PowerCut,

@@ -11,7 +11,7 @@ from feddag.core import codec
 from feddag.core.message import _holds_tensors, _leaves, field_types, is_message
 from feddag.core.task import load_task
 from feddag.engines.inline import InlineEngine
-from feddag.tables import first_line
+from feddag.experiment.listing import first_line
 from tests.contracts.toys import Around, every_algorithm, play, reference, toy
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from feddag.checkpoint import load_checkpoint
 from feddag.core import codec
 from feddag.core.errors import Interrupted
-from feddag.reporting.events import read_events
-from feddag.run import prepare, resume, run
+from feddag.reporting.tables.events import read_events
+from feddag.runs.checkpoint import load_checkpoint
+from feddag.runs.simulate import prepare, resume, run
 from tests.contracts.toys import every_algorithm, experiment
 
 

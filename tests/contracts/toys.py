@@ -19,9 +19,9 @@ from feddag.core.seeds import Seed
 from feddag.core.task import ClientId, ClientTask, Memory
 from feddag.engines.inline import InlineEngine
 from feddag.engines.perform import Site, one_thread
-from feddag.experiment import Experiment
+from feddag.experiment.settings import Experiment
 from feddag.learning.evaluation import Evaluate, evaluate
-from feddag.run import Prepared, prepare
+from feddag.runs.simulate import Prepared, prepare
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "feddag": {"num_clusters": 2, "vectors": 1},

@@ -4,7 +4,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feddag.core.seeds import Seed
-from feddag.data.allocate import deal, dirichlet, log_dirichlet, normalise, raise_to_least, round_to_total
+from feddag.data.dealing.allocate import (
+    deal,
+    dirichlet,
+    log_dirichlet,
+    normalise,
+    raise_to_least,
+    round_to_total,
+)
 
 alphas = st.floats(min_value=1e-300, max_value=1e6)
 

@@ -122,7 +122,7 @@ def test_noise_of_an_image_does_not_depend_on_who_else_takes_part():
 
 
 def test_large_corrupted_pools_are_mapped_from_the_cache(tmp_path, monkeypatch):
-    monkeypatch.setattr("feddag.data.features.IN_MEMORY", 0)
+    monkeypatch.setattr("feddag.data.dealing.features.IN_MEMORY", 0)
     data = DataConfig(max_train=100, max_test=20, cache=tmp_path)
     partition = PartitionConfig(kind="iid", feature={"types": ("fog", "clean")})
     first = build_federation(data, partition, 4, Seed(0))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from feddag.core.errors import InvalidInput
-from feddag.data.cache import cached, write_npy
+from feddag.data.files.cache import cached, write_npy
 
 
 def make_three(folder):

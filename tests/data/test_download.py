@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from feddag.core.errors import InvalidInput
-from feddag.data.download import Download, fetch, fetch_first, receipt_notes
-from feddag.data.unpack import unpack
+from feddag.data.files.download import Download, fetch, fetch_first, receipt_notes
+from feddag.data.files.unpack import unpack
 
 CONTENT = bytes(range(256)) * 4000
 LIMIT = 10_000_000

@@ -6,7 +6,7 @@ from feddag.core.seeds import Seed
 from feddag.data.build import partition_dataset
 from feddag.data.config import PartitionConfig
 from feddag.data.dataset import Tags
-from feddag.data.flower import rows_from_partitioner
+from feddag.data.dealing.flower import rows_from_partitioner
 from tests.data.toys import even, used_rows
 
 partitioners = pytest.importorskip("flwr_datasets.partitioner", reason="pip install flwr-datasets")

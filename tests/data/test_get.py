@@ -13,11 +13,11 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from feddag.cli.data import app
 from feddag.core.errors import InvalidInput
 from feddag.data.catalog import load_dataset
 from feddag.data.config import DataConfig
 from feddag.data.datasets import landmarks, office_caltech10, pacs, shakespeare, tiny_imagenet_c, uci_har
-from feddag.data_cli import app
 
 
 @pytest.fixture(autouse=True)

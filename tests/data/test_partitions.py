@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from feddag.core.errors import InvalidInput
 from feddag.data.config import PartitionConfig
 from feddag.data.dataset import Dataset, Tags
-from feddag.data.partitions import PARTITIONS
+from feddag.data.dealing.partitions import PARTITIONS
 from tests.data.toys import even, split, toy, used_rows
 
 KINDS = [

@@ -142,7 +142,7 @@ def test_without_kernels_auto_means_torch(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_unknown_backend_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    from feddag.experiment import Experiment
+    from feddag.experiment.settings import Experiment
 
     with pytest.raises(ValueError, match="choose one of auto, torch, native"):
         Experiment.model_validate({"training": {"backend": "fortran"}})

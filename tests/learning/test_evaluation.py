@@ -11,7 +11,7 @@ from feddag.core.seeds import Seed
 from feddag.learning import evaluation
 from feddag.learning.evaluation import MOST_SCORED, Evaluate, evaluate, least_loss, logits, score, serve
 from feddag.learning.sgd import sgd
-from feddag.reporting.metrics import client_scores, summary
+from feddag.reporting.tables.metrics import client_scores, summary
 
 site = blob_site()
 local = LocalTraining(local_epochs=5, batch_size=8, lr=0.1)

@@ -5,9 +5,9 @@ from functools import partial
 
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset, pixel_scaling
-from feddag.data.download import Download
+from feddag.data.files.download import Download
+from feddag.data.files.thumbnails import ATLAS_FILES, read_atlas_pair, read_records, refuse_pickles
 from feddag.data.loading import Layout, find, load_found
-from feddag.data.thumbnails import ATLAS_FILES, read_atlas_pair, read_records, refuse_pickles
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 SCALING = pixel_scaling((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))

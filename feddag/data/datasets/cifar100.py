@@ -7,9 +7,9 @@ from pathlib import Path
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset, pixel_scaling
-from feddag.data.download import Download
+from feddag.data.files.download import Download
+from feddag.data.files.thumbnails import ATLAS_FILES, read_atlas_pair, read_records, refuse_pickles
 from feddag.data.loading import Content, Layout, find, load_found
-from feddag.data.thumbnails import ATLAS_FILES, read_atlas_pair, read_records, refuse_pickles
 
 SCALING = pixel_scaling((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762))
 DOWNLOAD = Download(

@@ -5,13 +5,13 @@ import numpy as np
 
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig
-from feddag.data.corrupted import generated, load_domains
 from feddag.data.corruptions import CORRUPTIONS
+from feddag.data.corruptions.copies import generated, load_domains
 from feddag.data.dataset import Dataset
 from feddag.data.datasets import cifar10
-from feddag.data.download import Download, fetch, receipt_notes
 from feddag.data.federation import Source
-from feddag.data.hashing import stamp_of_files
+from feddag.data.files.download import Download, fetch, receipt_notes
+from feddag.data.files.hashing import stamp_of_files
 from feddag.data.loading import Present
 
 DOWNLOAD = Download(

@@ -6,9 +6,9 @@ import numpy as np
 from feddag.core.examples import Scaling
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset
+from feddag.data.dealing.holdout import held_out_mask
 from feddag.data.federation import Pool, Source
-from feddag.data.hashing import sha256_of_arrays
-from feddag.data.holdout import held_out_mask
+from feddag.data.files.hashing import sha256_of_arrays
 
 MEAN, STD = (0.3053,), (0.3760,)
 

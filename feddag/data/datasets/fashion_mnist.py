@@ -10,7 +10,7 @@ from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset
 from feddag.data.datasets.fashion_mnist_sample import CLASSES, SCALING
-from feddag.data.download import Download
+from feddag.data.files.download import Download
 from feddag.data.loading import Content, Layout, Samples, find, load_found
 
 FILES = {

@@ -8,7 +8,7 @@ import numpy as np
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset, pixel_scaling
 from feddag.data.federation import Pool, Source
-from feddag.data.hashing import sha256_of_arrays
+from feddag.data.files.hashing import sha256_of_arrays
 
 CLASSES = (
     "T-shirt/top",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset, pixel_scaling
-from feddag.data.domains import read_domain_atlases, read_domain_folders
-from feddag.data.download import Download
-from feddag.data.images import SUFFIXES
+from feddag.data.files.domains import read_domain_atlases, read_domain_folders
+from feddag.data.files.download import Download
+from feddag.data.files.images import SUFFIXES
 from feddag.data.loading import Layout, find, load_found
 
 COUNTS = {"caltech": 1123, "amazon": 958, "dslr": 157, "webcam": 295}

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from feddag.core.errors import InvalidInput
-from feddag.data.cache import cached
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset
+from feddag.data.dealing.holdout import held_out_mask
 from feddag.data.federation import Source
-from feddag.data.hashing import sha256_of_arrays, sha256_of_files, sha256_of_text
-from feddag.data.holdout import held_out_mask
+from feddag.data.files.cache import cached
+from feddag.data.files.hashing import sha256_of_arrays, sha256_of_files, sha256_of_text
 from feddag.data.loading import Content, Samples, from_entry, write_content
 from feddag.data.own import ClientArrays, HasClients, Reading, plain_labels, read_clients, read_own
 

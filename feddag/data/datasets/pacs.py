@@ -13,9 +13,9 @@ import numpy as np
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset, pixel_scaling
-from feddag.data.domains import SIZE, read_domain_atlases, read_domain_folders, split_domains
-from feddag.data.download import Download
-from feddag.data.images import picture
+from feddag.data.files.domains import SIZE, read_domain_atlases, read_domain_folders, split_domains
+from feddag.data.files.download import Download
+from feddag.data.files.images import picture
 from feddag.data.loading import Content, Layout, find, load_found
 
 COUNTS = {"art_painting": 2048, "cartoon": 2344, "photo": 1670, "sketch": 3929}

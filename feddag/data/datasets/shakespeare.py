@@ -11,7 +11,7 @@ from feddag.core.errors import InvalidInput
 from feddag.core.examples import Scaling
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset
-from feddag.data.download import Download
+from feddag.data.files.download import Download
 from feddag.data.loading import Content, Layout, Samples, find, load_found
 from feddag.data.names import allowed_names
 

@@ -11,9 +11,9 @@ from scipy.io.matlab import MatReadError
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset, pixel_scaling
-from feddag.data.download import Download
+from feddag.data.files.download import Download
+from feddag.data.files.thumbnails import ATLAS_FILES, content_of, read_atlas_pair
 from feddag.data.loading import Content, Layout, Samples, find, load_found
-from feddag.data.thumbnails import ATLAS_FILES, content_of, read_atlas_pair
 
 CLASSES = tuple(str(digit) for digit in range(10))
 SCALING = pixel_scaling((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970))

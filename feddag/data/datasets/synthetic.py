@@ -7,7 +7,7 @@ from feddag.core.seeds import Seed
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset, Tags
 from feddag.data.federation import Pool, Source
-from feddag.data.hashing import sha256_of_arrays
+from feddag.data.files.hashing import sha256_of_arrays
 
 
 def load(config: DataConfig) -> Dataset:

@@ -9,8 +9,8 @@ import numpy as np
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset, pixel_scaling
-from feddag.data.download import Download
-from feddag.data.images import CHUNK, picture, resized
+from feddag.data.files.download import Download
+from feddag.data.files.images import CHUNK, picture, resized
 from feddag.data.loading import Content, Layout, Samples, find, load_found
 
 SIZE = 64

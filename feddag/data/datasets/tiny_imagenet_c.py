@@ -5,14 +5,14 @@ import numpy as np
 
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig
-from feddag.data.corrupted import generated, load_domains
 from feddag.data.corruptions import CORRUPTIONS
+from feddag.data.corruptions.copies import generated, load_domains
 from feddag.data.dataset import Dataset
 from feddag.data.datasets import tiny_imagenet
-from feddag.data.download import Download, fetch_first, receipt_notes
 from feddag.data.federation import Source
-from feddag.data.hashing import stamp_of_files
-from feddag.data.images import resized
+from feddag.data.files.download import Download, fetch_first, receipt_notes
+from feddag.data.files.hashing import stamp_of_files
+from feddag.data.files.images import resized
 from feddag.data.loading import Present
 
 PUBLISHED = 15  # the published set leaves four corruptions out

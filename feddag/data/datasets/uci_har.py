@@ -9,8 +9,8 @@ import numpy as np
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset
-from feddag.data.download import Download
-from feddag.data.holdout import held_out_mask
+from feddag.data.dealing.holdout import held_out_mask
+from feddag.data.files.download import Download
 from feddag.data.loading import Content, Layout, Samples, find, load_found
 
 CLASSES = ("WALKING", "WALKING_UPSTAIRS", "WALKING_DOWNSTAIRS", "SITTING", "STANDING", "LAYING")

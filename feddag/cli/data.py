@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`feddag data list | get | check | show`: what there is, whether it is right, and what it looks like."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from feddag.data.config import DataConfig
+    from feddag.experiment.settings import Experiment
+
+app = typer.Typer(help="Datasets and one's own data: list, get, check, show.", no_args_is_help=True)
+
+FEW = 12  # so many classes have a column each
+
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change a setting, e.g. -s partition.kind=lda"),
+]
+Name = Annotated[
+    str, typer.Argument(metavar="NAME|PATH", help="A dataset's name, or your own folder or table.")
+]
+
+
+@app.command("list")
+def list_() -> None:
+    """List the datasets: whether they are there, size of the download, terms."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from feddag.data.catalog import DATASETS, how_there
+    from feddag.data.config import DataConfig
+
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for header in ("name", "there", "download", "terms"):
+        table.add_column(header, no_wrap=True)
+    table.add_column("what")
+    for name, entry in DATASETS.items():
+        there = "" if name == "own" else how_there(DataConfig(name=name))
+        table.add_row(name, there, entry.download, entry.terms, entry.help)
+    Console().print(table)
+    typer.echo(f"\nLooked for in {DataConfig().data_folder} (set data.folder or FEDDAG_DATA to change that).")
+    typer.echo('Nothing is downloaded unless you ask: feddag data get NAME. Use one: data.name = "NAME".')
+
+
+@app.command()
+def get(
+    name: Annotated[str, typer.Argument(help="A dataset's name.")],
+    set_: Overrides = None,
+) -> None:
+    """Download a dataset if it is not there, check it, and convert it for fast loading."""
+    from feddag.core.errors import InvalidInput
+    from feddag.data.catalog import DATASETS, how_there, load_dataset
+    from feddag.data.summary import source_line
+
+    if name not in DATASETS or name == "own":
+        names = [known for known in DATASETS if known != "own"]
+        raise InvalidInput(f"'{name}' is not a dataset that can be fetched; {_nearest(name, names)}")
+    config = _experiment(name, ["data.download=true", *(set_ or [])]).data
+    dataset = load_dataset(config)
+    typer.echo(source_line(dataset.source))
+    for key, note in dataset.notes.items():
+        typer.echo(f"{key}: {note}")
+    if how_there(config) == "a part":
+        typer.echo(f"For the whole set use another folder: feddag data get {name} -s data.folder=FOLDER")
+
+
+@app.command()
+def check(name: Name, set_: Overrides = None) -> None:
+    """Say what was found, and everything that is wrong, all at once; exit code 2 if anything is."""
+    from feddag.data.catalog import DATASETS
+
+    config = _experiment(name, set_ or []).data
+    if name in DATASETS and config.path is None:
+        _check_dataset(config)
+    else:
+        _check_own(config)
+
+
+@app.command()
+def show(
+    name: Name,
+    clients: Annotated[int | None, typer.Option("--clients", "-n", help="Number of clients.")] = None,
+    set_: Overrides = None,
+    out: Annotated[Path, typer.Option(help="Folder for the pictures.")] = Path("."),
+    seed: Annotated[int, typer.Option(help="The number the partition is drawn from.")] = 1,
+) -> None:
+    """Deal a dataset to clients and write two pictures: samples with label histograms, classes × clients."""
+    from rich.console import Console
+
+    from feddag.core.errors import InvalidInput
+    from feddag.core.seeds import Seed
+    from feddag.data.build import partition_dataset
+    from feddag.data.catalog import load_dataset
+    from feddag.data.summary import source_line
+    from feddag.reporting.figures.data import plot_classes_by_clients, plot_samples
+
+    experiment = _experiment(name, set_ or [])
+    dataset = load_dataset(experiment.data)
+    if clients is None and not (dataset.owners and experiment.partition.kind in ("auto", "natural")):
+        clients = 20
+    federation = partition_dataset(
+        dataset, experiment.partition, clients, Seed(seed), experiment.data.cache_folder
+    )
+    typer.echo(source_line(federation.source))
+    numbers = tuple(str(c) for c in range(federation.num_classes))
+    if federation.num_classes <= FEW and federation.class_names not in ((), numbers):
+        typer.echo("classes: " + ", ".join(f"{c} {word}" for c, word in enumerate(federation.class_names)))
+    width = max(Console().width, 60 + 6 * min(FEW, federation.num_classes))
+    Console(width=width).print(_client_table(federation))
+    if federation.newcomers:
+        typer.echo("* joins later")
+    stem = Path(name).stem if Path(name).exists() else name
+    for suffix, plot in (("samples", plot_samples), ("classes", plot_classes_by_clients)):
+        picture = out / f"{stem}-{suffix}.png"
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            plot(federation, picture)
+        except OSError as error:
+            raise InvalidInput(f"{picture}: cannot be written ({error.strerror})") from error
+        typer.echo(f"wrote {picture}")
+
+
+def _experiment(name: str, overrides: list[str]) -> "Experiment":
+    """The settings for a dataset's name or for a path to one's own data."""
+    from feddag.core.errors import InvalidInput
+    from feddag.data.catalog import DATASETS
+    from feddag.experiment.settings import Experiment
+
+    if name in DATASETS:
+        return Experiment().with_overrides([f'data.name="{name}"', *overrides])
+    if Path(name).exists():
+        settings = {"data": {"name": "own", "path": name}}
+        return Experiment.from_settings(settings).with_overrides(overrides)
+    raise InvalidInput(
+        f"'{name}' is neither a dataset nor a folder or table; {_nearest(name, list(DATASETS))}"
+    )
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    """The name that was probably meant, else all of them."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]}?" if near else f"datasets are {', '.join(known)}"
+
+
+def _check_dataset(config: "DataConfig") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from feddag.data.catalog import load_dataset
+    from feddag.data.summary import class_lines, source_line
+
+    dataset = load_dataset(config)
+    typer.echo(source_line(dataset.source))
+    typer.echo(f"samples: {dataset.train.x.dtype} of shape {dataset.train.x.shape[1:]}")
+    for what, tags in (("natural clients", dataset.owners), ("domains", dataset.domains)):
+        if tags is not None:
+            more = ", …" if len(tags.names) > 6 else ""
+            typer.echo(f"{what}: {len(tags.names)} ({', '.join(tags.names[:6])}{more})")
+    typer.echo(f"SHA-256: {dataset.source.sha256}")
+    for key, note in dataset.notes.items():
+        typer.echo(f"{key}: {note}")
+    table = Table("class", "training", "test", box=None)
+    test = dict(class_lines(dataset.test.y, dataset.class_names, dataset.num_classes))
+    for class_name, count in class_lines(dataset.train.y, dataset.class_names, dataset.num_classes):
+        table.add_row(class_name, f"{count:,}", f"{test[class_name]:,}")
+    Console().print(table)
+
+
+def _check_own(config: "DataConfig") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from feddag.core.errors import InvalidInput
+    from feddag.data.own import client_facts, read_own
+
+    if config.path is None:
+        raise InvalidInput("data.path: name = 'own' needs the folder or table with your samples")
+    reading = read_own(config.path.expanduser(), config.label, config.client)
+    table = Table("client", "samples", "test", "shape", "type", "classes", "missing values", box=None)
+    for facts in client_facts(reading):
+        table.add_row(*facts)
+    if reading.clients:
+        Console().print(table)
+    if reading.problems:
+        typer.echo(f"\n{len(reading.problems)} problems:")
+        for problem in reading.problems:
+            typer.echo(f"- {problem}")
+        raise typer.Exit(2)
+    typer.echo(f"{len(reading.clients)} clients, nothing is wrong")
+
+
+def _client_table(federation: object) -> object:
+    from rich.table import Table
+
+    from feddag.data.federation import Federation
+    from feddag.data.summary import client_rows
+
+    assert isinstance(federation, Federation)
+    few = federation.num_classes <= FEW
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("client", no_wrap=True)
+    for header in (
+        "train",
+        "val",
+        "test",
+        *(map(str, range(federation.num_classes)) if few else ["classes"]),
+    ):
+        table.add_column(header, justify="right", no_wrap=True)
+    rows = client_rows(federation)
+    if any(row.group for row in rows):
+        table.add_column("planted group", no_wrap=True)
+    for row in rows[:100]:
+        counts = [str(c) if c else "·" for c in row.counts] if few else [str(sum(c > 0 for c in row.counts))]
+        name = row.client + ("*" if row.newcomer else "")
+        table.add_row(
+            name,
+            str(row.train),
+            str(row.validation),
+            str(row.test),
+            *counts,
+            *([row.group] if row.group else []),
+        )
+    if len(rows) > 100:
+        table.caption = f"the first 100 of {len(rows)} clients"
+    return table

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The base kinds of partition: labels in, one list of rows per client out, with the planted groups.
+
+Each function looks at labels only, checks first whether what is asked for is possible, and is exact: a sample
+goes to at most one client.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import comb
+
+import numpy as np
+
+from feddag.core.errors import InvalidInput
+from feddag.data.config import PartitionConfig
+from feddag.data.dealing.allocate import (
+    deal,
+    dirichlet,
+    log_dirichlet,
+    normalise,
+    raise_to_least,
+    round_to_total,
+)
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is to be dealt: the labels of one block of samples, to how many clients, drawn from what."""
+
+    y: np.ndarray
+    num_classes: int
+    clients: int
+    config: PartitionConfig
+    rng: np.random.Generator
+    holds_NC: np.ndarray | None = None  # which client may hold which class; None: every class
+    place: str = ""  # " of domain 'photo'", for sentences
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Planted structure, drawn once for all clients: group of each client and the classes it may hold."""
+
+    groups: np.ndarray | None = None
+    holds_NC: np.ndarray | None = None
+    names: tuple[str, ...] = ("all alike",)  # of the groups, in words
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+# -- planted structure ---------------------------------------------------------------------------------
+
+
+def one_group(num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator) -> Plan:
+    """All clients are alike."""
+    return Plan(groups=np.zeros(clients, dtype=np.int64))
+
+
+def no_groups(num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator) -> Plan:
+    """Every client is different; there is no true grouping."""
+    return Plan()
+
+
+def label_groups(num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator) -> Plan:
+    """Distribution I: each group holds ρ% of the labels, labels nobody holds yet first."""
+    groups = 5 if config.groups is None else config.groups
+    size = max(1, round(config.label_share * num_classes))
+    _enough_clients(clients, groups)
+    if comb(num_classes, size) < groups:
+        raise InvalidInput(
+            f"partition.groups: {groups} groups with different labels are impossible, because "
+            f"{num_classes} classes have only {comb(num_classes, size)} different sets of {size} labels"
+        )
+    label_sets: list[tuple[int, ...]] = []
+    unheld = list(rng.permutation(num_classes))
+    for _ in range(groups):
+        fresh, unheld = unheld[:size], unheld[size:]
+        label_sets.append(_distinct_set(fresh, size, num_classes, label_sets, rng))
+    return _plan_from_sets(label_sets, _sequential_membership(clients, groups, rng), num_classes)
+
+
+def label_pairs(num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator) -> Plan:
+    """The many-cluster setting: each group holds its own pair of labels, clients spread evenly."""
+    groups = 11 if config.groups is None else config.groups
+    _enough_clients(clients, groups)
+    pairs = [(a, b) for a in range(num_classes) for b in range(a + 1, num_classes)]
+    if groups > len(pairs):
+        raise InvalidInput(
+            f"partition.groups: {groups} distinct label pairs are impossible, because {num_classes} classes "
+            f"have only {len(pairs)} pairs"
+        )
+    chosen = [pairs[i] for i in rng.choice(len(pairs), size=groups, replace=False)]
+    return _plan_from_sets(chosen, rng.permutation(np.arange(clients) % groups), num_classes)
+
+
+def _enough_clients(clients: int, groups: int) -> None:
+    if clients < groups:
+        raise InvalidInput(
+            f"partition.groups: {groups} planted groups need at least as many clients, "
+            f"but num_clients is {clients}"
+        )
+
+
+def _distinct_set(
+    fresh: list[int], size: int, num_classes: int, taken: list[tuple[int, ...]], rng: np.random.Generator
+) -> tuple[int, ...]:
+    """The fresh labels filled up with random others, different from every set taken so far."""
+    others = np.array([c for c in range(num_classes) if c not in fresh])
+    for _ in range(100):
+        fill = rng.choice(others, size=size - len(fresh), replace=False)
+        labels = tuple(sorted(int(c) for c in (*fresh, *fill)))
+        if labels not in taken:
+            return labels
+    # So few sets are left that chance does not find one: walk through all (there is one, by the check).
+    stack: list[tuple[int, ...]] = [()]
+    while stack:
+        prefix = stack.pop()
+        if len(prefix) == size and prefix not in taken:
+            return prefix
+        if len(prefix) < size:
+            stack += [(*prefix, c) for c in range(prefix[-1] + 1 if prefix else 0, num_classes)]
+    raise InvalidInput("partition.groups: there are fewer different label sets than groups")
+
+
+def _sequential_membership(clients: int, groups: int, rng: np.random.Generator) -> np.ndarray:
+    """Group by group, every free client joins with probability 1/(groups left); none stays empty."""
+    member = np.full(clients, -1, dtype=np.int64)
+    for g in range(groups):
+        joins = rng.random(clients) < 1.0 / (groups - g)
+        member[(member < 0) & joins] = g
+    for g in range(groups):
+        if not (member == g).any():
+            largest = np.bincount(member, minlength=groups).argmax()
+            member[np.flatnonzero(member == largest)[-1]] = g
+    return member
+
+
+def _plan_from_sets(label_sets: list[tuple[int, ...]], member: np.ndarray, num_classes: int) -> Plan:
+    holds_GC = np.zeros((len(label_sets), num_classes), dtype=bool)
+    for g, labels in enumerate(label_sets):
+        holds_GC[g, list(labels)] = True
+    unheld = np.flatnonzero(~holds_GC.any(axis=0))
+    notes = {"unused labels": " ".join(map(str, unheld))} if len(unheld) else {}
+    names = tuple("labels " + " ".join(map(str, labels)) for labels in label_sets)
+    return Plan(groups=member, holds_NC=holds_GC[member], names=names, notes=notes)
+
+
+# -- dealing -------------------------------------------------------------------------------------------
+
+
+def iid(task: Task) -> list[np.ndarray]:
+    """Equal sizes (they differ by at most one), every class in the same proportion up to chance."""
+    _enough_samples(task, 1)
+    return np.array_split(task.rng.permutation(len(task.y)), task.clients)
+
+
+def by_holders(task: Task) -> list[np.ndarray]:
+    """Each label over its holders by Dirichlet(α'), every holder at least one sample of it."""
+    assert task.holds_NC is not None
+    available = np.bincount(task.y, minlength=task.num_classes)
+    counts = np.zeros((task.clients, task.num_classes), dtype=np.int64)
+    for c in range(task.num_classes):
+        holders = np.flatnonzero(task.holds_NC[:, c])
+        if len(holders) > available[c]:
+            raise InvalidInput(
+                f"partition.kind '{task.config.kind}': class {c}{task.place} has {available[c]} training "
+                f"samples, but {len(holders)} clients hold it and each needs at least 1"
+            )
+        if len(holders):
+            shares = dirichlet(task.config.alpha, len(holders), task.rng)
+            counts[holders, c] = round_to_total(shares, int(available[c]), least=1)
+    return deal(task.y, counts, task.rng)
+
+
+def lda(task: Task) -> list[np.ndarray]:
+    """Distribution III: latent Dirichlet allocation, in the class-wise form or that of Hsu et al."""
+    least = _least(task)
+    counts = _lda_classwise(task) if task.config.form == "classwise" else _lda_hsu(task)
+    return deal(task.y, raise_to_least(counts, least, task.rng), task.rng)
+
+
+def _lda_classwise(task: Task) -> np.ndarray:
+    """Each class over the clients by Dirichlet(α'); who already has the mean size gets no more classes."""
+    available = np.bincount(task.y, minlength=task.num_classes)
+    counts = np.zeros((task.clients, task.num_classes), dtype=np.int64)
+    sizes = np.zeros(task.clients, dtype=np.int64)
+    for c in task.rng.permutation(task.num_classes):
+        logs = log_dirichlet(np.full(task.clients, task.config.alpha), task.rng)
+        below_mean = sizes * task.clients < len(task.y)
+        if available[c]:  # samples are left, so at least one client is below the mean
+            counts[:, c] = round_to_total(normalise(logs, below_mean), int(available[c]))
+            sizes += counts[:, c]
+    return counts
+
+
+def _lda_hsu(task: Task) -> np.ndarray:
+    """Each client has a class mix from Dirichlet(α'·class shares) and the same size; classes run out."""
+    left = np.bincount(task.y, minlength=task.num_classes)
+    shares = left / left.sum()
+    present = left > 0
+    counts = np.zeros((task.clients, task.num_classes), dtype=np.int64)
+    sizes = np.full(task.clients, len(task.y) // task.clients)
+    sizes[: len(task.y) % task.clients] += 1
+    alphas = np.where(present, task.config.alpha * shares, 1.0)
+    logs_NC = log_dirichlet(np.broadcast_to(alphas, counts.shape), task.rng)
+    for i in range(task.clients):
+        wanted = int(sizes[i])
+        while wanted:  # every pass ends or empties at least one class
+            drawn = np.minimum(task.rng.multinomial(wanted, normalise(logs_NC[i], left > 0)), left)
+            counts[i] += drawn
+            left = left - drawn
+            wanted -= int(drawn.sum())
+    return counts
+
+
+def quantity(task: Task) -> list[np.ndarray]:
+    """Sizes from Dirichlet(α'), classes by chance."""
+    least = _least(task)
+    shares = dirichlet(task.config.alpha, task.clients, task.rng)
+    sizes = round_to_total(shares, len(task.y), least=least)
+    return np.split(task.rng.permutation(len(task.y)), np.cumsum(sizes)[:-1])
+
+
+def _least(task: Task) -> int:
+    """Samples every client must hold: the setting, else 10, or half the mean where that is less."""
+    if task.config.min_samples is not None:
+        _enough_samples(task, task.config.min_samples)
+        return task.config.min_samples
+    _enough_samples(task, 1)
+    return max(1, min(10, len(task.y) // (2 * task.clients)))
+
+
+def _enough_samples(task: Task, least: int) -> None:
+    if task.clients * least > len(task.y):
+        raise InvalidInput(
+            f"partition.kind '{task.config.kind}': {task.clients} clients with at least {least} training "
+            f"samples each need {task.clients * least} samples{task.place}, but there are {len(task.y)}"
+        )
+
+
+@dataclass(frozen=True)
+class PartitionKind:
+    """One base kind: a line of help, how its structure is planted, how samples are dealt."""
+
+    help: str
+    plan: Callable[[int, int, PartitionConfig, np.random.Generator], Plan]
+    split: Callable[[Task], list[np.ndarray]] | None = None  # None: by owner
+
+
+PARTITIONS: dict[str, PartitionKind] = {
+    "iid": PartitionKind("equal sizes, classes by chance; one planted group", one_group, iid),
+    "label-groups": PartitionKind(
+        "Distribution I: groups hold a share of the labels, Dirichlet inside", label_groups, by_holders
+    ),
+    "label-pairs": PartitionKind(
+        "many clusters: every group holds its own two labels, Dirichlet inside", label_pairs, by_holders
+    ),
+    "lda": PartitionKind("Distribution III: latent Dirichlet allocation; no planted groups", no_groups, lda),
+    "quantity": PartitionKind("Dirichlet sizes, classes by chance; one planted group", one_group, quantity),
+    "natural": PartitionKind("the data's own clients (people, speakers, files)", no_groups),
+}

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from feddag.cli.data import app
+from feddag.core.errors import InvalidInput
+
+
+def call(*arguments):
+    result = CliRunner().invoke(app, [str(a) for a in arguments])
+    if isinstance(result.exception, InvalidInput):
+        raise result.exception
+    return result
+
+
+def test_list_names_every_dataset_and_the_folder():
+    result = call("list")
+    assert result.exit_code == 0
+    for word in ("cifar10", "office-caltech10", "synthetic", "always", "FEDDAG_DATA"):
+        assert word in result.output
+
+
+def test_get_prints_where_the_samples_came_from():
+    assert "1,438 training and 359 test samples, complete; embedded" in call("get", "digits").output
+
+
+def test_check_a_dataset_counts_its_classes():
+    result = call("check", "fashion-mnist-sample")
+    assert "NOT the complete published set" in result.output
+    assert "Trouser" in result.output
+
+
+def test_show_writes_two_pictures_and_prints_classes_by_clients(tmp_path):
+    settings = (
+        "-s",
+        "partition.kind=label-groups",
+        "-s",
+        "partition.newcomers=0.2",
+        "-s",
+        "data.max_train=300",
+    )
+    result = call("show", "fashion-mnist-sample", "-n", "10", *settings, "--out", tmp_path)
+    assert result.exit_code == 0
+    assert "planted group" in result.output
+    assert "classes: 0 T-shirt/top, 1 Trouser, " in result.output
+    assert f"wrote {tmp_path / 'fashion-mnist-sample-samples.png'}" in result.output.replace("\n", "")
+    assert "joins later" in result.output
+    for name in ("fashion-mnist-sample-samples.png", "fashion-mnist-sample-classes.png"):
+        with Image.open(tmp_path / name) as picture:
+            assert np.asarray(picture.convert("L")).std() > 5
+
+
+def test_check_ones_own_folder_says_everything_and_ends_with_two(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.ones((4, 2)), y=np.array([0, 1, 0, 1]))
+    assert call("check", tmp_path).exit_code == 0
+    np.savez(tmp_path / "b.npz", x=np.ones((4, 3)), y=np.array([0, 1, 0, 1]))
+    np.savez(tmp_path / "c.npz", x=np.ones((4, 2)), y=np.array([0, 1, 0]))
+    result = call("check", tmp_path)
+    assert result.exit_code == 2
+    assert "2 problems:" in result.output
+    assert "c: x has 4 samples but y has shape (3,)" in result.output
+
+
+def test_an_unknown_name_is_one_sentence():
+    with pytest.raises(InvalidInput, match=r"'cifar' is neither a dataset .*; did you mean cifar10"):
+        call("show", "cifar")
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        call("show", "digits", "-n", "4", "--out", tmp_path / "file" / "inside")

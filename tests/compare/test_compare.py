@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""feddag compare: the grid, its statistics against hand computation, resuming, and what users get wrong."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from feddag.cli.main import main
+from feddag.compare.grid import Plan, compare, settings_over
+from feddag.core.errors import FederationError, InvalidInput
+from feddag.reporting.tables.comparison import (
+    Outcome,
+    Point,
+    latex,
+    markdown,
+    mean_ranks,
+    outcomes_csv,
+    summarise,
+    summary_csv,
+)
+from feddag.runs.simulate import run
+
+BASE = {
+    "name": "tiny",
+    "data": {
+        "name": "synthetic",
+        "synthetic": {"groups": 2, "classes": 2, "dimensions": 4, "train": 240, "test": 80},
+    },
+    "num_clients": 4,
+    "num_rounds": 3,
+    "fraction_train": 0.5,
+    "training": {"local_epochs": 1, "batch_size": 16, "lr": 0.1},
+    "evaluation": {"every": 1},
+    "engine": "inline",
+}
+
+
+def plan(*methods: str, seeds: tuple[int, ...] = (1, 2), **options) -> Plan:
+    return Plan(base=BASE, methods=methods, seeds=seeds, **options)
+
+
+# -- the grid -------------------------------------------------------------------------------------------
+
+
+def test_the_grid_holds_every_method_setting_and_seed_once() -> None:
+    grid = plan("fedavg", "fedprox", over=("training.lr=0.1,0.2", "num_rounds=2,3"))
+    assert grid.settings == (
+        "lr=0.1, num_rounds=2",
+        "lr=0.1, num_rounds=3",
+        "lr=0.2, num_rounds=2",
+        "lr=0.2, num_rounds=3",
+    )
+    assert len(grid.cells) == len({cell.name for cell in grid.cells}) == 2 * 4 * 2
+    first = grid.cells[0].experiment
+    assert (first.training.lr, first.num_rounds, first.seed) == (0.1, 2, 1)
+
+
+def test_cells_of_one_seed_and_setting_differ_in_the_method_alone() -> None:
+    left, right = (c.experiment.settings() for c in plan("fedavg", "pacfl", seeds=(7,)).cells)
+    assert left.pop("algorithm") == {"name": "fedavg", "preset": ""}
+    assert right.pop("algorithm")["name"] == "pacfl"
+    assert left == right
+
+
+def test_a_setting_can_be_for_one_method_or_for_all_that_have_it() -> None:
+    grid = plan(
+        "fedavg",
+        "pacfl",
+        "cfl_gp",
+        seeds=(1,),
+        changes=("algorithm.num_clusters=3", "pacfl.vectors=2", "training.lr=0.5"),
+    )
+    built = {cell.method: cell.experiment.build_algorithm() for cell in grid.cells}
+    assert (built["pacfl"].num_clusters, built["pacfl"].vectors) == (3, 2)
+    assert built["cfl_gp"].num_clusters == 3
+    assert built["fedavg"].local.lr == 0.5
+
+
+def test_hyper_parameters_in_a_file_stay_with_their_method() -> None:
+    base = {**BASE, "algorithm": {"name": "fedprox", "mu": 0.7}}
+    cells = Plan(base=base, methods=("fedavg", "fedprox"), seeds=(1,)).cells
+    assert cells[1].experiment.build_algorithm().mu == 0.7
+
+
+def test_planted_stands_for_the_number_of_planted_groups() -> None:
+    (cell,) = plan("pacfl", seeds=(1,), changes=("pacfl.num_clusters=planted",)).cells
+    assert cell.experiment.build_algorithm().num_clusters == 2
+
+
+def test_planted_without_groups_is_told() -> None:
+    bare = {**BASE, "data": {"name": "digits"}, "partition": {"kind": "lda"}}
+    with pytest.raises(InvalidInput, match="no planted groups with partition 'lda'"):
+        _ = Plan(bare, ("pacfl",), (1,), changes=("pacfl.num_clusters=planted",)).cells
+
+
+def test_values_of_an_axis_may_be_numbers_words_and_lists() -> None:
+    assert [c for _, c in settings_over(["partition.kind=lda,iid"])] == [
+        ["partition.kind=lda"],
+        ["partition.kind=iid"],
+    ]
+    assert [c for _, c in settings_over(["a.b=[1, 2],[3]"])] == [["a.b=[1, 2]"], ["a.b=[3]"]]
+    assert settings_over([]) == [("", [])]
+
+
+def test_the_engine_is_no_part_of_a_cells_identity() -> None:
+    other = {**BASE, "engine": "process"}
+    assert plan("fedavg").cells[0].name == Plan(other, ("fedavg",), (1, 2)).cells[0].name
+
+
+# -- statistics -----------------------------------------------------------------------------------------
+
+
+def outcome(method: str, seed: int, accuracy: float, curve=(), setting: str = "", **fields) -> Outcome:
+    scores = {"accuracy": accuracy, "balanced_accuracy": accuracy / 2}
+    points = tuple(Point(r, {"accuracy": a, "balanced_accuracy": a / 2}, b) for r, a, b in curve)
+    values = {"after": {}, "newcomers": {}, "bytes_down": 3_000_000, "bytes_up": 1_000_000, "seconds": 2.0}
+    return Outcome(method, setting, seed, scores, curve=points, **{**values, **fields})
+
+
+OUTCOMES = [
+    outcome("a", 1, 0.50, [(1, 0.4, 10), (2, 0.6, 20), (3, 0.5, 30)]),
+    outcome("a", 2, 0.60, [(1, 0.3, 10), (2, 0.5, 20), (3, 0.6, 30)]),
+    outcome("b", 1, 0.70, [(1, 0.6, 40), (2, 0.7, 80)]),
+    outcome("b", 2, 0.90, [(1, 0.5, 40), (2, 0.9, 80)]),
+    outcome("c", 1, 0.10),
+]
+
+
+def test_means_deviations_paired_differences_and_ranks_by_hand() -> None:
+    a, b, c = summarise(OUTCOMES, ["a", "b", "c"], [""])
+    assert (a.mean["accuracy"], b.mean["accuracy"]) == (pytest.approx(0.55), pytest.approx(0.8))
+    assert a.std["accuracy"] == pytest.approx(0.05 * 2**0.5)  # sample deviation of 0.5 and 0.6
+    assert a.difference is None
+    # differences 0.2 and 0.3, seed by seed
+    assert b.difference == (pytest.approx(0.25), pytest.approx(0.05 * 2**0.5))
+    assert c.difference == (pytest.approx(-0.4), 0.0)  # seed 1 alone is paired
+    assert [line.rank for line in (a, b, c)] == [2, 1, 3]
+    assert a.bytes == 4_000_000
+
+
+def test_equal_means_share_a_rank() -> None:
+    lines = summarise([outcome("a", 1, 0.5), outcome("b", 1, 0.5)], ["a", "b"], [""])
+    assert [line.rank for line in lines] == [1.5, 1.5]
+    assert mean_ranks(lines) == {"a": 1.5, "b": 1.5}
+
+
+def test_rounds_and_bytes_to_a_target_are_those_of_the_first_round_that_reaches_it() -> None:
+    a, b, c = summarise(OUTCOMES, ["a", "b", "c"], [""], targets=(0.6, 0.85))
+    assert a.targets == ((2, 2.5, 25.0), (0, 0.0, 0.0))  # rounds 2 and 3
+    assert b.targets == ((2, 1.5, 60.0), (1, 2.0, 80.0))
+    assert c.targets == ((0, 0.0, 0.0),) * 2
+
+
+def test_the_tables_say_the_same_in_every_format() -> None:
+    lines = summarise(OUTCOMES, ["a", "b", "c"], [""], targets=(0.85,))
+    text = markdown(lines, "a", "accuracy", (0.85,), "title")
+    assert (
+        "| b | 80.00 ± 14.14 | 40.00 ± 7.07 | +25.00 ± 7.07 | 1 | 4.0 | 2.0 | 2 (1/2) | 0.0 (1/2) |" in text
+    )
+    assert "| c | 10.00 | 5.00 | -40.00 | 3 | 4.0 | 2.0 | never | never |" in text
+    assert "fine-tuned" not in text.split("\n", 4)[4]  # nobody was: no empty column
+    tex = latex(lines, "a", "accuracy", (0.85,))
+    assert "b & \\textbf{80.00 $\\pm$ 14.14} &" in tex
+    assert "accuracy \\%" in tex
+    rows = list(csv.DictReader(summary_csv(lines, (0.85,)).splitlines()))
+    assert [(r["method"], r["reached_0.85"], r["rounds_to_0.85"]) for r in rows] == [
+        ("a", "0", ""),
+        ("b", "1", "2.0"),
+        ("c", "0", ""),
+    ]
+    assert len(outcomes_csv(OUTCOMES).splitlines()) == 6
+
+
+# -- running --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory) -> tuple[Plan, Path]:
+    folder = tmp_path_factory.mktemp("compare") / "grid"
+    grid = plan("fedavg", "pacfl", over=("training.lr=0.1",), targets=(0.3,))
+    lines = compare(grid, folder, jobs=2)
+    assert [(line.setting, line.method, line.seeds) for line in lines] == [
+        ("lr=0.1", "fedavg", 2),
+        ("lr=0.1", "pacfl", 2),
+    ]
+    return grid, folder
+
+
+def test_a_comparison_leaves_tables_a_picture_and_one_run_folder_a_cell(done) -> None:
+    grid, folder = done
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    tables = {"comparison.csv", "comparison.md", "comparison.tex", "summary.csv"}
+    assert names == {"cells", "compare.json", "curves.png"} | tables
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+    assert {path.name for path in (folder / "cells").iterdir()} == {cell.name for cell in grid.cells}
+    with (folder / "comparison.csv").open() as file:
+        assert len(list(csv.DictReader(file))) == 4
+
+
+def test_a_cell_is_the_same_run_as_feddag_run_makes(done, tmp_path: Path) -> None:
+    grid, folder = done
+    cell = grid.cells[1]
+    alone = run(cell.experiment, folder=tmp_path / "alone")
+    results = [json.loads((f / "result.json").read_text()) for f in (alone, folder / "cells" / cell.name)]
+    assert results[0]["state_digest"] == results[1]["state_digest"]
+    assert results[0]["final"] == results[1]["final"]
+
+
+def test_cells_share_cohorts(done) -> None:
+    grid, folder = done
+    cohorts = []
+    for cell in grid.cells[:2]:
+        events = (folder / "cells" / cell.name / "events.jsonl").read_text().splitlines()
+        cohorts.append([json.loads(e)["cohort"] for e in events if json.loads(e)["event"] == "round"])
+    assert cohorts[0] == cohorts[1]
+
+
+def test_finished_cells_are_not_run_again_and_methods_can_be_added(done) -> None:
+    grid, folder = done
+    before = {p: p.stat().st_mtime_ns for p in folder.glob("cells/*/result.json")}
+    wider = Plan(grid.base, (*grid.methods, "local"), (1,), over=grid.over)
+    lines = compare(wider, folder, jobs=1)
+    assert {p: p.stat().st_mtime_ns for p in before} == before
+    assert [line.method for line in lines] == ["fedavg", "pacfl", "local"]
+    assert len(list(folder.glob("cells/*/result.json"))) == len(before) + 1
+
+
+def test_a_run_that_fails_is_told_and_the_others_are_kept(tmp_path: Path) -> None:
+    grid = plan("fedavg", seeds=(1,), over=("engine.deadline=600,1e-9",))  # nobody trains in a nanosecond
+    expected = r"1 of 2 runs failed, the first is fedavg-deadline=1e-09-seed1-\w+: round 1, task 'train'"
+    with pytest.raises(FederationError, match=expected):
+        compare(grid, tmp_path / "grid", jobs=2)
+    table = (tmp_path / "grid" / "comparison.md").read_text()
+    assert "deadline=600" in table
+    assert "deadline=1e-09" not in table
+
+
+def test_a_killed_comparison_goes_on_from_the_checkpoints_of_its_runs(tmp_path: Path) -> None:
+    settings = {**BASE, "num_rounds": 40}
+    (tmp_path / "e.json").write_text(json.dumps(settings))
+    command = [sys.executable, "-m", "feddag", "compare"]
+    first = subprocess.Popen(
+        [*command, "fedavg", "e.json", "--seeds", "2", "--folder", "g", "--jobs", "2"],
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+    )
+    _wait_for(lambda: list(tmp_path.glob("g/cells/*/checkpoints/round-000002.json")))
+    first.send_signal(signal.SIGKILL)
+    first.wait()
+    stopped = Plan.load(tmp_path / "g" / "compare.json")
+    # Runs stop when their comparison is gone; a second comparison then finds their folders free.
+    _wait_for(lambda: all(_free(tmp_path / "g" / "cells" / c.name) for c in stopped.cells))
+    second = subprocess.run(
+        [*command, "--folder", "g", "--quiet"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert second.returncode == 0, second.stderr
+    for cell in stopped.cells:
+        whole = run(cell.experiment, folder=tmp_path / f"whole-{cell.name}")
+        folders = (whole, tmp_path / "g" / "cells" / cell.name)
+        digests = [json.loads((f / "result.json").read_text())["state_digest"] for f in folders]
+        assert digests[0] == digests[1]
+
+
+def _wait_for(condition, seconds: float = 120.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.1)
+
+
+def _free(folder: Path) -> bool:
+    import fcntl
+
+    if not (folder / ".lock").exists():
+        return True
+    with (folder / ".lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+    return True
+
+
+# -- what users get wrong -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["fedavgg"], "'fedavgg' is neither a method ("),
+        ([], "name at least one method to compare"),
+        (["digits"], "name at least one method to compare"),
+        (["fedavg", "fedavg"], "a method is named twice: fedavg, fedavg"),
+        (["fedavg", "digits", "demo"], "one recipe or file is expected, got digits, demo"),
+        (["fedavg", "--seeds", "0"], "--seeds: expected a number of seeds from 1 on"),
+        (["fedavg", "--seeds", "x"], "--seeds x: expected numbers"),
+        (["fedavg", "--targets", "60"], "--targets: expected accuracies between 0 and 1"),
+        (["fedavg", "--over", "partition.alpha"], "--over partition.alpha: expected key=value,value"),
+        (["fedavg", "--set", "ifca.num_clusters=2"], "'ifca' is not among the compared methods"),
+        (["fedavg", "--set", "algorithm.num_clusters=2"], "none of the compared methods has 'num_clusters'"),
+        (["fedavg", "--set", "algorithm.name=ifca"], "methods are named as arguments of compare"),
+        (["pacfl", "--set", "pacfl.num_clusters=0"], "num_clusters"),
+        (["pacfl", "--set", "pacfl.nonsense=1"], "'nonsense' is unknown: 'pacfl' has"),
+        (["fedavg", "--set", "seed=3"], "use --seeds"),
+        (["fedavg", "--metric", "loss"], "--metric loss: choose one of accuracy, balanced_accuracy"),
+        (["fedavg", "--set", "training.lr=-1"], "training.lr"),
+        (["fedavg", "--set", "model=nonsense"], "model 'nonsense' is unknown"),
+        (["--folder", "nowhere"], "is not the plan of a comparison"),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_exit_code_two(
+    words: list[str], sentence: str, tmp_path: Path, monkeypatch, capsys
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["feddag", "compare", *words])
+    with pytest.raises(SystemExit) as end:
+        main()
+    told = capsys.readouterr().err
+    assert end.value.code == 2
+    assert sentence in told
+    assert told.count("\n") == 1
+    assert not list(tmp_path.iterdir())  # nothing was started

@@ -7,8 +7,7 @@ from feddag.algorithms.cfl import CFL
 from feddag.algorithms.cfl_gp import CFLGP
 from feddag.algorithms.ditto import Ditto
 from feddag.algorithms.fblg import FBLG
-from feddag.algorithms.fedavg import FedAvg
-from feddag.algorithms.fedavg_ft import FedAvgFineTuned
+from feddag.algorithms.fedavg import FedAvg, FedAvgFineTuned
 from feddag.algorithms.fedbr import FedBR
 from feddag.algorithms.feddag import FedDAG
 from feddag.algorithms.fedgwc import FedGWC

@@ -16,12 +16,12 @@ from annotated_types import Ge, Gt, Le
 from feddag.clustering.agglomerative import cut_into, link
 from feddag.clustering.similarity import gradient_angles, gradient_angles_between
 from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.averaging import mean, step_each
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.errors import QuorumMissed
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
-from feddag.learning.averaging import mean, step_each
 from feddag.learning.train import Train, Trained, train, train_own
 
 

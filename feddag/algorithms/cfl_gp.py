@@ -21,12 +21,12 @@ from feddag.clustering.profiles import (
 )
 from feddag.clustering.spectral import kmeans_labels
 from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.averaging import add_means, step_each
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
 from feddag.core.task import Client, Reply, client_task
-from feddag.learning.averaging import step_each
 from feddag.learning.gradients import mean_gradient
 from feddag.learning.sgd import sgd
 from feddag.learning.train import train, train_own
@@ -150,8 +150,8 @@ class CFLGP:
         """Train own cluster's model; in clustering rounds also tell the gradient at the criterion."""
         labels = state.assignment
         if server.round >= self.clustering_rounds or server.round % self.period:
-            replies = server.ask(train, train_own(state.models, labels, server.cohort, self.local))
-            return replace(state, models=step_each(state.models, _by_model(replies, labels)))
+            plain = train_own(state.models, labels, server.cohort, self.local)
+            return replace(state, models=add_means(state.models, server.ask_mean(train, plain, labels)))
         criterion = state.models[state.turn]
         requests = [
             TrainAndTell(

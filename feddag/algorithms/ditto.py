@@ -10,11 +10,11 @@ from typing import Annotated
 from annotated_types import Ge
 
 from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.averaging import add_mean
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
-from feddag.learning.averaging import step
 from feddag.learning.sgd import sgd
 from feddag.learning.train import Trained
 
@@ -59,7 +59,8 @@ class Ditto:
 
     def round(self, state: State, server: Server) -> State:
         """FedAvg's round; the personal models stay with the clients."""
-        return State(params=step(state.params, server.ask(train, self.requests(state, server.cohort))))
+        means = server.ask_mean(train, self.requests(state, server.cohort))
+        return State(params=add_mean(state.params, means))
 
     def requests(self, state: State, clients: tuple[str, ...]) -> dict[str, Train]:
         """The same for everyone."""

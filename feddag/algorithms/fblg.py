@@ -15,11 +15,11 @@ from scipy.sparse.csgraph import shortest_path
 from scipy.spatial.distance import cdist
 
 from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.averaging import add_mean
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
-from feddag.learning.averaging import step
 from feddag.learning.choose import Compare, compare
 from feddag.learning.modules import LoadedNetwork
 from feddag.learning.sgd import sgd
@@ -133,7 +133,7 @@ class FBLG:
         chosen = [highest[i] for i in picked]
         server.note(chosen=chosen)
         request = Train(params=state.params, local=self.local)
-        params = step(state.params, server.ask(train, broadcast(request, chosen)))
+        params = add_mean(state.params, server.ask_mean(train, broadcast(request, chosen)))
         return State(params=params, clients=state.clients, distances_NN=state.distances_NN)
 
     def deploy(self, state: State, client: str) -> Deployment:

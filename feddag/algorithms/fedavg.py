@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedAvg (McMahan et al., 2017): train locally, average the updates by number of examples."""
+"""FedAvg (McMahan et al., 2017): train locally, average the updates by number of examples.
+
+`fedavg_ft` is the same, and every client trains the global model further before it uses it.
+"""
 
 from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.averaging import add_mean
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public
 from feddag.core.params import Params
-from feddag.learning.averaging import step
 from feddag.learning.train import Train, train
 
 
@@ -31,7 +34,8 @@ class FedAvg:
     def round(self, state: State, server: Server) -> State:
         """Send the model to the cohort, average what comes back."""
         request = Train(params=state.params, local=self.local)
-        return State(params=step(state.params, server.ask(train, broadcast(request, server.cohort))))
+        means = server.ask_mean(train, broadcast(request, server.cohort))
+        return State(params=add_mean(state.params, means))
 
     def deploy(self, state: State, client: str) -> Deployment:
         """The global model for everyone."""
@@ -40,3 +44,12 @@ class FedAvg:
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Newcomers use the global model."""
         return state
+
+
+@algorithm
+class FedAvgFineTuned(FedAvg):
+    """FedAvg whose clients train the global model on their own data before they use it."""
+
+    def deploy(self, state: State, client: str) -> Deployment:
+        """The global model after one round of local training, which is never sent back."""
+        return Deployment(models=(state.params,), adapt=self.local)

@@ -22,13 +22,11 @@ from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
-from feddag.learning.averaging import step
 from feddag.learning.losses import Loss
 from feddag.learning.losses import cross_entropy as plain_loss
 from feddag.learning.modules import Batch, LoadedNetwork
 from feddag.learning.remember import hand_out, remember
 from feddag.learning.sgd import sgd
-from feddag.learning.train import Trained
 
 LEARNING = ("primary.", "head.")
 PROJECTOR = "projector."
@@ -196,9 +194,10 @@ class FedBR:
         state = self.equip(state, server)
         balance = Balance(mu=self.mu, uniform=self.uniform, tau_global=self.tau_global, tau_own=self.tau_own)
         request = Train(params=state.params, projector=state.projector, balance=balance, local=self.local)
-        replies = server.ask(train, broadcast(request, server.cohort))
-        moves = {c: Trained(update=r.projector_update, examples=r.examples) for c, r in replies.items()}
-        return replace(state, params=step(state.params, replies), projector=step(state.projector, moves))
+        for mean in server.ask_mean(train, broadcast(request, server.cohort)).values():
+            params = state.params + mean.reply.update
+            state = replace(state, params=params, projector=state.projector + mean.reply.projector_update)
+        return state
 
     def deploy(self, state: State, client: str) -> Deployment:
         """The global model for everyone, without the projector."""

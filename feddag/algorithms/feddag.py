@@ -29,11 +29,11 @@ from feddag.clustering.pipeline import (
 from feddag.clustering.reliable import Noise
 from feddag.clustering.similarity import CountWeights, MinMax
 from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.averaging import mean, step
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public
 from feddag.core.params import Params
-from feddag.learning.averaging import mean, step
 from feddag.learning.dual import PRIMARY, SECONDARY, TrainDual, TrainedDual, train_dual, widened
 from feddag.learning.signature import ShareWarm, Sign, Signature, columns, share_warm, sign
 from feddag.learning.train import Train, train

@@ -14,12 +14,12 @@ from scipy.spatial.distance import cdist
 
 from feddag.clustering.spectral import davies_bouldin, spectral_embedding, spectral_labels
 from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.averaging import step
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
-from feddag.learning.averaging import step
 from feddag.learning.choose import Compare, compare
 from feddag.learning.sgd import sgd
 from feddag.learning.train import Train

@@ -16,12 +16,12 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.averaging import add_mean
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
-from feddag.learning.averaging import step
 from feddag.learning.losses import Loss
 from feddag.learning.modules import Batch, LoadedNetwork
 from feddag.learning.remember import hand_out, remember
@@ -139,8 +139,8 @@ class FedMix:
         """FedAvg's round."""
         state = self.equip(state, server)
         request = Train(params=state.params, mix=self.mix, local=self.local)
-        replies = server.ask(train, broadcast(request, server.cohort))
-        return replace(state, params=step(state.params, replies))
+        means = server.ask_mean(train, broadcast(request, server.cohort))
+        return replace(state, params=add_mean(state.params, means))
 
     def deploy(self, state: State, client: str) -> Deployment:
         """The global model for everyone; inputs are not scaled when it is used."""

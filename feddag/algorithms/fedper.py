@@ -2,11 +2,11 @@
 """FedPer (Arivazhagan et al., 2019): a common encoder, and a head that never leaves its client."""
 
 from feddag.core.algorithm import Server, algorithm
+from feddag.core.averaging import Mean, add_mean
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
-from feddag.learning.averaging import step
 from feddag.learning.sgd import sgd
 from feddag.learning.train import Trained
 
@@ -55,9 +55,8 @@ class FedPer:
 
     def round(self, state: State, server: Server) -> State:
         """Average the encoders; heads stay where they are."""
-        replies = self._train(state, server.cohort, server)
-        encoder = step(state.params.select(ENCODER), replies)
-        started = tuple(sorted({*state.started, *replies}))
+        means, started = self._train(state, server.cohort, server)
+        encoder = add_mean(state.params.select(ENCODER), means)
         return State(params=state.params.replace(encoder), started=started)
 
     def deploy(self, state: State, client: str) -> Deployment:
@@ -66,11 +65,16 @@ class FedPer:
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Newcomers make a head in one round of training; the common encoder stays as it is."""
-        replies = self._train(state, newcomers, server)
-        return State(params=state.params, started=tuple(sorted({*state.started, *replies})))
+        return State(params=state.params, started=self._train(state, newcomers, server)[1])
 
-    def _train(self, state: State, clients: tuple[str, ...], server: Server) -> dict[str, Trained]:
+    def _train(
+        self, state: State, clients: tuple[str, ...], server: Server
+    ) -> tuple[dict[int, Mean[Trained]], tuple[str, ...]]:
+        """The mean update, and everyone who has a head of their own now."""
         encoder, head = state.params.select(ENCODER), state.params.select(HEAD)
         first, again = (TrainPart(encoder=encoder, head=start, local=self.local) for start in (head, None))
         # The starting head travels once to each client.
-        return server.ask(train_part, {c: again if c in state.started else first for c in clients})
+        requests = {client: again if client in state.started else first for client in clients}
+        means = server.ask_mean(train_part, requests)
+        answered = (client for mean in means.values() for client in mean.clients)
+        return means, tuple(sorted({*state.started, *answered}))

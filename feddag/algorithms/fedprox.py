@@ -9,11 +9,11 @@ from typing import Annotated
 from annotated_types import Ge
 
 from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.averaging import add_mean
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
-from feddag.learning.averaging import step
 from feddag.learning.sgd import sgd
 from feddag.learning.train import Trained
 
@@ -57,7 +57,8 @@ class FedProx:
     def round(self, state: State, server: Server) -> State:
         """Send the model to the cohort, average what comes back."""
         request = Train(params=state.params, mu=self.mu, local=self.local)
-        return State(params=step(state.params, server.ask(train, broadcast(request, server.cohort))))
+        means = server.ask_mean(train, broadcast(request, server.cohort))
+        return State(params=add_mean(state.params, means))
 
     def deploy(self, state: State, client: str) -> Deployment:
         """The global model for everyone."""

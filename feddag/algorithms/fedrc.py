@@ -14,11 +14,11 @@ from annotated_types import Ge, Lt
 from scipy.special import softmax
 
 from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.averaging import step
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
-from feddag.learning.averaging import step
 from feddag.learning.evaluation import sample_losses
 from feddag.learning.sgd import sgd
 from feddag.learning.train import Trained

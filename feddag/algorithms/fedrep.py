@@ -7,11 +7,11 @@ from typing import Annotated
 from annotated_types import Ge
 
 from feddag.core.algorithm import Server, algorithm
+from feddag.core.averaging import add_mean
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
-from feddag.learning.averaging import step
 from feddag.learning.sgd import sgd
 from feddag.learning.train import Trained
 
@@ -75,9 +75,9 @@ class FedRep:
             for start in (state.params.select(HEAD), None)  # the starting head travels once to each client
         )
         requests = {client: again if client in state.started else first for client in server.cohort}
-        replies = server.ask(train_in_turn, requests)
-        encoder = step(state.params.select(ENCODER), replies)
-        started = tuple(sorted({*state.started, *replies}))
+        means = server.ask_mean(train_in_turn, requests)
+        encoder = add_mean(state.params.select(ENCODER), means)
+        started = tuple(sorted({*state.started, *(c for mean in means.values() for c in mean.clients)}))
         return State(params=state.params.replace(encoder), started=started)
 
     def deploy(self, state: State, client: str) -> Deployment:

@@ -14,11 +14,11 @@ import torch
 from annotated_types import Ge, Gt
 
 from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.averaging import mean
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
-from feddag.learning.averaging import mean
 from feddag.learning.evaluation import sample_losses
 from feddag.learning.sgd import sgd
 from feddag.learning.train import Trained

@@ -9,11 +9,11 @@ from typing import Annotated
 from annotated_types import Ge
 
 from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.averaging import step
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
-from feddag.learning.averaging import step
 from feddag.learning.evaluation import least_loss
 from feddag.learning.sgd import sgd
 

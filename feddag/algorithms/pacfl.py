@@ -19,13 +19,13 @@ from feddag.clustering.agglomerative import Linkage, cut, cut_into, link
 from feddag.clustering.angles import class_angle_blocks, degrees
 from feddag.clustering.subspaces import Subspaces, class_subspaces
 from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.averaging import add_means
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.errors import QuorumMissed
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
-from feddag.learning.averaging import step_each
 from feddag.learning.train import train, train_own
 
 Measure = Literal["eq2", "eq3", "subspace"]
@@ -122,8 +122,8 @@ class PACFL:
                 state = self.onboard(state, late, server)
         known = state.clusters.labels()
         cohort = [client for client in server.cohort if client in known]
-        replies = server.ask(train, train_own(state.models, known, cohort, self.local))
-        models = step_each(state.models, state.clusters.group(replies))
+        requests = train_own(state.models, known, cohort, self.local)
+        models = add_means(state.models, server.ask_mean(train, requests, known))
         return State(clusters=state.clusters, models=models, bases=state.bases, threshold=state.threshold)
 
     def deploy(self, state: State, client: str) -> Deployment:

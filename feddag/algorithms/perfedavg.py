@@ -16,12 +16,12 @@ from annotated_types import Ge, Gt
 from torch import Tensor
 
 from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.averaging import add_mean
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
 from feddag.core.task import Client, client_task
-from feddag.learning.averaging import step
 from feddag.learning.losses import cross_entropy
 from feddag.learning.modules import NOTHING_KNOWN, Batch, LoadedNetwork
 from feddag.learning.sgd import EVERYTHING, batches, needs_pairs
@@ -119,10 +119,9 @@ class PerFedAvg:
         request = MetaTrain(
             params=state.params, alpha=self.inner_lr, beta=self.beta, delta=delta, local=self.local
         )
-        replies = server.ask(meta_train, broadcast(request, server.cohort))
-        if self.weighting == "uniform":
-            replies = {client: replace(reply, examples=1) for client, reply in replies.items()}
-        return State(params=step(state.params, replies))
+        uniform = self.weighting == "uniform"
+        means = server.ask_mean(meta_train, broadcast(request, server.cohort), uniform=uniform)
+        return State(params=add_mean(state.params, means))
 
     def deploy(self, state: State, client: str) -> Deployment:
         """The meta-model, adapted to the client's training data."""

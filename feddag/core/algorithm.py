@@ -10,11 +10,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
+from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
 import numpy as np
 from torch import nn
 
+from feddag.core.averaging import Mean, mean_reply
+from feddag.core.clustering import Clustering
 from feddag.core.deployment import Deployment
 from feddag.core.errors import ClientFailed, QuorumMissed
 from feddag.core.message import STRICT
@@ -108,6 +110,17 @@ class Algorithm(Protocol[State]):
         ...
 
 
+@runtime_checkable
+class FindsClusters(Protocol):
+    """The declared capability of a method that puts clients into clusters."""
+
+    clusters_at_start: ClassVar[bool]  # whether `start` finds them; else they form during the rounds
+
+    def clustering(self, state: Any) -> Clustering:
+        """The clusters in use, and what they were decided by; from stored values, nothing is found anew."""
+        ...
+
+
 @dataclass_transform(frozen_default=True)
 def algorithm(cls: type[T]) -> type[T]:
     """Make a class a frozen dataclass of hyper-parameters with checked settings."""
@@ -166,6 +179,26 @@ class Server:
             missed = QuorumMissed(task.name, self.round, len(replies), needed, len(requests), failures)
             raise missed from next((a.error for a in answers.values() if a.error), None)
         return replies
+
+    def ask_mean(
+        self,
+        task: ClientTask[Request, Reply],
+        requests: Mapping[ClientId, Request],
+        groups: Mapping[ClientId, int] | None = None,
+        *,
+        uniform: bool = False,
+        quorum: float | None = None,
+    ) -> dict[int, Mean[Reply]]:
+        """Ask clients, and see only the mean reply of each group (without groups: of all, as group 0).
+
+        The one averaging question: an engine may answer it without showing single replies. Clients count by
+        their examples, or equally when `uniform`. A group that nobody answered for is left out.
+        """
+        grouped: dict[int, dict[ClientId, Reply]] = {}
+        for client, reply in self.ask(task, requests, quorum).items():
+            grouped.setdefault(groups[client] if groups else 0, {})[client] = reply
+        means = {group: mean_reply(grouped[group], uniform) for group in sorted(grouped)}
+        return {group: found for group, found in means.items() if found is not None}
 
     def initial_params(self, network: str = "single", name: str | int = "model") -> Params:
         """Freshly initialised parameters; equal for equal names, whatever was drawn before."""

@@ -4,9 +4,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feddag.core.averaging import mean, step
 from feddag.core.errors import InvalidMessage
 from feddag.core.params import Params
-from feddag.learning.averaging import mean, step
 from feddag.learning.train import Trained
 
 

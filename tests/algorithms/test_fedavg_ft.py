@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """FedAvg, fine-tuned before use."""
 
-from feddag.algorithms.fedavg import FedAvg
-from feddag.algorithms.fedavg_ft import FedAvgFineTuned
+from feddag.algorithms.fedavg import FedAvg, FedAvgFineTuned
 from feddag.learning.evaluation import serve
 from feddag.learning.sgd import sgd
 from tests.algorithms.toys import LOCAL, Toy, two_groups

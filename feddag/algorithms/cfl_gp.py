@@ -64,7 +64,7 @@ class TrainedAndTold:
     """What training changed, and the gradient at the criterion."""
 
     update: Params = sensitive("update")
-    examples: int = public()
+    examples: int = sensitive("counts")
     gradient: np.ndarray = sensitive("update")
 
 

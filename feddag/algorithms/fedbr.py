@@ -73,7 +73,7 @@ class TrainedBoth:
 
     update: Params = sensitive("update")
     projector_update: Params = sensitive("update")
-    examples: int = public()
+    examples: int = sensitive("counts")
 
 
 @message

@@ -32,7 +32,7 @@ class TrainedWithLosses:
     """What training changed, and the mean loss of every epoch."""
 
     update: Params = sensitive("update")
-    examples: int = public()
+    examples: int = sensitive("counts")
     losses: np.ndarray = sensitive("losses")
 
 

@@ -57,7 +57,7 @@ class TrainedAll:
 
     updates: tuple[Params, ...] = sensitive("update")
     label_mass: np.ndarray = sensitive("counts")
-    examples: int = public()
+    examples: int = sensitive("counts")
 
 
 @message
@@ -145,7 +145,7 @@ class FedRC:
 
     def start(self, server: Server) -> State:
         """Differently initialised models (equal ones would never part), uniform marginals."""
-        k, classes = self.num_clusters, server.num_classes
+        k, classes = self.num_clusters, server.problem.num_classes
         return State(
             models=server.initial_models(k),
             marginals=np.full((k, classes), 1 / classes, dtype=np.float32),

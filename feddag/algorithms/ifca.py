@@ -48,7 +48,7 @@ class Trained:
 
     cluster: int = sensitive("cluster")
     update: Params = sensitive("update")
-    examples: int = public()
+    examples: int = sensitive("counts")
 
 
 @message

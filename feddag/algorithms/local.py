@@ -3,7 +3,7 @@
 
 from feddag.core.algorithm import Server, algorithm
 from feddag.core.deployment import Deployment, LocalTraining
-from feddag.core.message import message, public
+from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
 from feddag.learning.sgd import sgd
@@ -23,7 +23,7 @@ class TrainAlone:
 class TrainedAlone:
     """On how many samples the client trained; nothing else leaves it."""
 
-    examples: int = public()
+    examples: int = sensitive("counts")
 
 
 @message

@@ -42,7 +42,7 @@ class Describe:
 class Basis:
     """U_i: principal vectors as rows, class after class."""
 
-    vectors_PD: np.ndarray = sensitive("subspace")
+    vectors_PD: np.ndarray = sensitive("subspaces")
 
 
 @message

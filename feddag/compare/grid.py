@@ -6,7 +6,6 @@ compare(plan, folder)        # one run folder a cell; finished cells are not run
 """
 
 import dataclasses
-import hashlib
 import itertools
 import json
 import re
@@ -57,14 +56,8 @@ class Cell:
     @cached_property
     def name(self) -> str:
         """Folder name: readable, and different whenever anything that decides the result differs."""
-        settings = self.experiment.settings()
-        for key in ("name", "checkpoint_every"):  # same bits, whatever these are
-            settings.pop(key)
-        for key in ("name", "workers"):
-            settings["engine"].pop(key)
-        digest = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:8]
         words = [self.method, re.sub(r"[^A-Za-z0-9.=-]+", "-", self.setting), f"seed{self.experiment.seed}"]
-        return "-".join([word for word in words if word] + [digest])
+        return "-".join([word for word in words if word] + [self.experiment.digest[:8]])
 
     def finished(self, folder: Path) -> bool:
         """Whether its run is complete."""

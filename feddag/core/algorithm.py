@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Algorithm, Server, Engine: an algorithm asks typed questions, an engine carries them.
+"""Algorithm and Server: an algorithm asks typed questions, an engine carries them.
 
 algorithm.round(state, server) ── server.ask(task, {client: request}) ──► engine ──► task(request, client)
                                ◄────────── {client: reply}, sorted ─────────────────────────┘
@@ -12,15 +12,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
-import numpy as np
 from torch import nn
 
 from feddag.core.averaging import Mean, mean_reply
 from feddag.core.clustering import Clustering
 from feddag.core.deployment import Deployment
+from feddag.core.engine import Answer, Engine, Exchange
 from feddag.core.errors import ClientFailed, QuorumMissed
 from feddag.core.message import STRICT
 from feddag.core.params import Params
+from feddag.core.problem import Problem
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientId, ClientTask, Reply, Request
 
@@ -28,7 +29,7 @@ State = TypeVar("State")
 T = TypeVar("T")
 
 
-class Networks(Protocol):
+class NetworkFactory(Protocol):
     """Kind of network ("single", "dual", …) → module."""
 
     def __call__(self, kind: str) -> nn.Module:
@@ -37,54 +38,6 @@ class Networks(Protocol):
 
     def fresh(self, kind: str) -> nn.Module:
         """A newly built module, its weights drawn from torch's (seeded) global generator."""
-        ...
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """One question as the engine sees it: where it stands in the run, and what randomness it has."""
-
-    round: int
-    seed: Seed
-    deadline: float = math.inf  # seconds one client may take
-    # Called after each answer, for progress bars.
-    on_answer: Callable[[ClientId], None] = field(default=lambda client: None, compare=False)
-
-    def client_seed(self, client: ClientId) -> Seed:
-        """Randomness of one client for this question."""
-        return self.seed / "client" / client
-
-    @property
-    def shared_seed(self) -> Seed:
-        """Randomness that all clients of this question share."""
-        return self.seed / "shared"
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What came back from one client: a reply, or the reason why there is none."""
-
-    reply: Any = None
-    failure: str = ""
-    seconds: float = 0.0
-    bytes_down: int = 0
-    bytes_up: int = 0
-    error: Exception | None = None  # the cause, where it happened in this process
-
-
-class Engine(Protocol):
-    """Carries questions to clients. Answers may come in any order; the server sorts them."""
-
-    memory: dict[ClientId, dict[str, Params | np.ndarray]]
-
-    def ask(
-        self, task: ClientTask, requests: Mapping[ClientId, Any], exchange: Exchange
-    ) -> Mapping[ClientId, Answer]:
-        """Ask every named client; an answer for each, never an exception for one client's fault."""
-        ...
-
-    def close(self) -> None:
-        """Release processes and files."""
         ...
 
 
@@ -138,8 +91,8 @@ class Server:
     cohort: tuple[ClientId, ...]
     round: int  # 0 is the start, rounds count from 1
     seed: Seed  # of the whole run
-    network: Networks
-    num_classes: int
+    network: NetworkFactory
+    problem: Problem
     quorum: float = 1.0  # least share of the asked clients that must answer
     deadline: float = math.inf
     purpose: str = "round"

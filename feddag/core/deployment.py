@@ -7,19 +7,9 @@ from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt, Le, Lt
-from pydantic import AfterValidator
 
 from feddag.core.message import message, public
 from feddag.core.params import Params
-
-BACKENDS = ("auto", "torch", "native")
-
-
-def _known_backend(name: str) -> str:
-    if name not in BACKENDS:
-        raise ValueError(f"unknown: choose one of {', '.join(BACKENDS)}")
-    return name
-
 
 @message
 class LocalTraining:
@@ -33,8 +23,6 @@ class LocalTraining:
     weight_decay: Annotated[float, Ge(0)] = 1e-4
     # τ: how far a loss is corrected for the label shares of the client: 0 not at all, 1 fully (LabelPrior)
     prior_correction: Annotated[float, Ge(0), Le(1)] = 0.0
-    # Who computes: PyTorch, the C++ kernels of feddag.native, or (auto) the kernels where they can.
-    backend: Annotated[str, AfterValidator(_known_backend)] = "auto"
 
 
 @message

@@ -37,8 +37,7 @@ class Examples:
     y: np.ndarray  # (n,) int64
     num_classes: int
     scaling: Scaling = field(default_factory=Scaling)
-    # The very arrays these samples were picked from (pool, rows): clients with the same ones share scores.
-    origin: tuple[np.ndarray, np.ndarray] | None = None
+    origin: str = ""  # names the stored samples; clients with the same ones may share scores
 
     def __len__(self) -> int:
         return len(self.y)

@@ -1,19 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that survive a kill at any instant, and folders that only one process works on."""
 
+import hashlib
+import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from feddag.core.errors import InvalidInput, cannot_write
+from feddag.core.errors import InvalidInput, InvalidMessage, cannot_write
 
 
-def write_durably(path: Path, data: bytes) -> None:
-    """Replace a file so that at any instant either the old or the new one is there, whole."""
+def write_durably(path: Path, data: bytes, private: bool = False) -> None:
+    """Replace a file so that at any instant either the old or the new one is there, whole.
+
+    A private file can be read by its owner alone.
+    """
     temporary = path.with_name(f".{path.name}.tmp")
+    mode = 0o600 if private else 0o666
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -32,6 +40,47 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+# -- sealed files: data, and beside them a .json with their SHA-256, written last --------------------------
+
+
+def write_sealed(path: Path, data: bytes, **about: Any) -> None:
+    """Write private data and seal them; when this returns they are on the disk. No data: only the seal."""
+    seal = {
+        **about,
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "bytes": len(data),
+        "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+    }
+    if data:
+        write_durably(path, data, private=True)
+    write_durably(path.with_suffix(".json"), json.dumps(seal, indent=1).encode(), private=True)
+
+
+def read_sealed(path: Path) -> bytes:
+    """The data that `write_sealed` wrote; InvalidMessage when they are missing, incomplete or altered."""
+    try:
+        seal = json.loads(path.with_suffix(".json").read_text())
+        expected, size = seal["sha256"], seal["bytes"]
+        data = path.read_bytes() if size else b""
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InvalidMessage(path.name, "a readable file", str(error)) from error
+    if hashlib.sha256(data).hexdigest() != expected:
+        raise InvalidMessage(path.name, "bytes with the recorded SHA-256", "other bytes")
+    return data
+
+
+def sealed_labels(folder: Path) -> list[str]:
+    """Names, without ending, of the sealed files in a folder, sorted."""
+    # The seal is written last: without one, a kill came in between and there is nothing yet.
+    return sorted(path.stem for path in folder.glob("*.json"))
+
+
+def forget_sealed(path: Path) -> None:
+    """Remove sealed data, the seal first."""
+    path.with_suffix(".json").unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
 
 
 @contextmanager

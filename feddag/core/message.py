@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import types
 import typing
+from enum import StrEnum
 from typing import Any, TypeVar, dataclass_transform
 
 import numpy as np
@@ -22,9 +23,22 @@ SCALARS = (bool, int, float, str)
 STRICT = {"extra": "forbid", "allow_inf_nan": False, "strict": False}
 
 
+class Kind(StrEnum):
+    """What a sensitive field tells about a client's data. The set is closed: privacy has a rule for each."""
+
+    UPDATE = "update"  # trained parameters, gradients and everything computed from them
+    SUBSPACES = "subspaces"  # principal vectors of samples
+    COUNTS = "counts"  # numbers of samples, and shares of them
+    MEANS = "means"  # means of samples
+    EMBEDDING = "embedding"  # features of a locally trained encoder
+    LOSSES = "losses"  # losses on training samples
+    SCORES = "scores"  # results on held-out samples
+    CLUSTER = "cluster"  # which model a client prefers
+
+
 def sensitive(kind: str, **options: Any) -> Any:
     """Declare a field that is derived from a client's data; privacy transforms are chosen by its kind."""
-    return dataclasses.field(metadata={"privacy": kind}, **options)
+    return dataclasses.field(metadata={"privacy": Kind(kind)}, **options)
 
 
 def public(**options: Any) -> Any:

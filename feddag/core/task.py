@@ -30,11 +30,14 @@ class Client:
     train: Examples
     validation: Examples
     test: Examples
-    network: Callable[[str], nn.Module]  # network("single") — one module a kind and process, to be loaded
+    network: Callable[[str], nn.Module]  # network("single"): one module per kind, to be loaded
     seed: Seed  # this client, this question
     shared_seed: Seed  # the same for all clients of the question (e.g. one sparsity mask)
     # Stays on the client between tasks: the one mutable thing.
     memory: MutableMapping[str, Params | np.ndarray] = field(default_factory=dict)
+    backend: str = "auto"  # who computes here: PyTorch ("torch"), the C++ kernels ("native"), or the better
+    # Scores that were computed at this place before; only the evaluation task of a simulation has them.
+    known_scores: MutableMapping[tuple, Any] | None = None
 
     def remembered(self, name: str, otherwise: Params) -> Params:
         """The parameters this client keeps under a name, or what stands for them the first time."""

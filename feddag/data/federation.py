@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Federation: which client holds which samples. Samples stay in shared, memory-mapped pools."""
 
+import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ import numpy as np
 
 from feddag.core.errors import InvalidInput
 from feddag.core.examples import Examples, Scaling
+from feddag.core.problem import Problem
 
 NO_INDICES = np.empty(0, dtype=np.int64)
 
@@ -86,7 +88,15 @@ class Federation:
         y = np.asarray(pool.y[rows], dtype=np.int64)
         if share.relabel is not None:
             y = share.relabel[y]
-        return Examples(np.asarray(pool.x[rows]), y, self.num_classes, self.scaling, origin=(pool.x, rows))
+        # Only held-out samples are shared by many clients; naming training samples would be wasted time.
+        origin = "" if split == "train" else f"{split} {hashlib.sha256(rows.tobytes()).hexdigest()}"
+        return Examples(np.asarray(pool.x[rows]), y, self.num_classes, self.scaling, origin)
+
+    @property
+    def problem(self) -> Problem:
+        """What a server may know of these data."""
+        integer_codes = self.train.x.dtype.kind in "iu" and self.scaling.unit == 1.0
+        return Problem(self.input_shape, self.num_classes, self.class_names, self.scaling, integer_codes)
 
     def counts(self, split: str = "train") -> np.ndarray:
         """Class counts of every client, `(clients, num_classes)`, rows in the order of `ids`."""

@@ -3,23 +3,23 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
 
 from feddag.core import codec
-from feddag.core.algorithm import Answer, Exchange
+from feddag.core.engine import Answer, Exchange
 from feddag.core.task import ClientId, ClientTask
-from feddag.engines.perform import Memories, Site, as_before, one_thread, perform
+from feddag.engines.perform import Site, perform
+from feddag.engines.simulated import SimulatedClients
 
 
-class InlineEngine:
+class InlineEngine(SimulatedClients):
     """Runs every task in this process. It cannot interrupt a client: late answers are discarded."""
 
-    def __init__(self, site: Site) -> None:
-        self.site = site
-        self.memory: Memories = {}
-        self._threads = one_thread()
+    def __init__(self, site: Site, memories: Path | None = None) -> None:
+        super().__init__(site, memories)
         self._blas = ThreadpoolController()
 
     def ask(
@@ -30,7 +30,7 @@ class InlineEngine:
         # One BLAS thread, as in a worker: the same bits, and no fight for cores.
         with self._blas.limit(limits=1, user_api="blas"):
             for client, request in requests.items():
-                memory = self.memory.get(client, {})
+                memory = self.memories.get(client)
                 answer, memory_after = perform(self.site, task, request, client, exchange, memory)
                 if answer.seconds > exchange.deadline:
                     answer = Answer(
@@ -38,11 +38,7 @@ class InlineEngine:
                         seconds=answer.seconds,
                     )
                 elif not answer.failure:
-                    self.memory[client] = memory_after
+                    self.memories.put(client, memory_after)
                 answers[client] = replace(answer, bytes_down=codec.nbytes(request))
                 exchange.on_answer(client)
         return answers
-
-    def close(self) -> None:
-        """Give the process its threads and denormal numbers back."""
-        as_before(self._threads)

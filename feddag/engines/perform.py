@@ -1,54 +1,71 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place where a task runs on a client: seed, task, validation, whatever engine carries it."""
+"""The one place where a task runs on a client: seed, backend, task, validation, whatever engine carries it."""
 
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import torch
 
 from feddag.core import codec
-from feddag.core.algorithm import Answer, Exchange
+from feddag.core.engine import Answer, Exchange
 from feddag.core.params import Params
 from feddag.core.task import Client, ClientId, ClientTask
 from feddag.data.federation import Federation
+from feddag.learning.backends import choose
 from feddag.models import Networks
 
-Memories = dict[ClientId, dict[str, Params | np.ndarray]]
+MOST_SCORES = 64
+
+
+class KnownScores(dict[tuple, Any]):
+    """The latest scores that were computed in this process; the oldest one makes room."""
+
+    def __setitem__(self, key: tuple, value: Any) -> None:
+        if len(self) >= MOST_SCORES:
+            del self[next(iter(self))]
+        super().__setitem__(key, value)
 
 
 @dataclass(frozen=True)
 class Site:
-    """What tasks run on: everyone's samples and the networks."""
+    """What the tasks of a simulation run on: everyone's samples, the networks, and who computes."""
 
     federation: Federation
     network: Networks
+    backend: str = "auto"
+    known_scores: KnownScores = field(default_factory=KnownScores, compare=False)
+
+    def backends(self) -> dict[str, str]:
+        """Who trains each kind of network with cross-entropy; other losses are computed by torch."""
+        shape = self.federation.input_shape
+        return {k: str(choose(self.backend, self.network(k), shape)) for k in ("single", "dual")}
 
 
-def open_site(federation: Federation, model: str) -> Site:
+def open_site(federation: Federation, model: str, backend: str = "auto") -> Site:
     """A federation with the networks that fit its samples and classes."""
-    integer_codes = federation.train.x.dtype.kind in "iu" and federation.scaling.unit == 1.0
-    return Site(federation, Networks(model, federation.input_shape, federation.num_classes, integer_codes))
+    return Site(federation, Networks(model, federation.problem), backend)
 
 
-def one_thread() -> int:
-    """Compute with one thread and without denormal numbers; returns the former number of threads.
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """Compute with one torch thread and without denormal numbers, then as before.
 
     Results of a convolution differ between one and two threads, so every engine computes with one, and
-    products of denormals are up to eighty times slower.
+    products of denormal numbers are up to eighty times slower.
     """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
-    return threads
-
-
-def as_before(threads: int) -> None:
-    """Compute with so many threads again, and with denormal numbers, as torch does by default."""
-    torch.set_num_threads(threads)
-    torch.set_flush_denormal(False)
+    try:
+        yield
+    finally:
+        # Restore torch's thread count and denormal handling.
+        torch.set_num_threads(threads)
+        torch.set_flush_denormal(False)
 
 
 def perform(
@@ -76,6 +93,8 @@ def perform(
         seed=seed,
         shared_seed=exchange.shared_seed,
         memory=dict(memory),
+        backend=site.backend,
+        known_scores=site.known_scores if task.sees_test else None,
     )
     try:
         with (seed / "ambient").ambient():

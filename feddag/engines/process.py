@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Any
 
 from feddag.core import codec
-from feddag.core.algorithm import Answer, Exchange
+from feddag.core.engine import Answer, Exchange
 from feddag.core.errors import FederationError, InvalidMessage
 from feddag.core.task import ClientId, ClientTask, Memory
-from feddag.engines.perform import Memories, Site, as_before, one_thread
+from feddag.engines.perform import Site
+from feddag.engines.simulated import SimulatedClients
 from feddag.engines.worker import blob
 
 START_TIMEOUT = 120.0  # seconds a worker may take to import and connect
@@ -48,13 +49,12 @@ class _Worker:
         self.process.wait()
 
 
-class ProcessEngine:
+class ProcessEngine(SimulatedClients):
     """Carries questions to worker processes."""
 
-    def __init__(self, site: Site, model: str, workers: int = 0) -> None:
-        self.site, self.model = site, model
-        self.memory: Memories = {}
-        self._threads = one_thread()
+    def __init__(self, site: Site, model: str, workers: int = 0, memories: Path | None = None) -> None:
+        super().__init__(site, memories)
+        self.model = model
         _remove_leftovers()
         self.folder = Path(tempfile.mkdtemp(prefix=f"feddag-{os.getpid()}-", dir=_shared_memory()))
         self._blocks = 0
@@ -100,7 +100,7 @@ class ProcessEngine:
             worker.end()
         self._listener.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-        as_before(self._threads)
+        super().close()
 
     # -- one question ------------------------------------------------------------------------------------
 
@@ -128,7 +128,7 @@ class ProcessEngine:
             "round": exchange.round,
             "root": exchange.seed.root,
             "path": json.dumps(exchange.seed.path),
-            "memory": blob(codec.encode(Memory.of(self.memory.get(client, {})))),
+            "memory": blob(codec.encode(Memory.of(self.memories.get(client)))),
         }
         with contextlib.suppress(OSError):  # a dead worker: collecting finds out and says so
             worker.connection.send_bytes(codec.pack(question))
@@ -171,7 +171,7 @@ class ProcessEngine:
             if payload["failure"]:
                 return Answer(failure=payload["failure"], seconds=payload["seconds"])
             reply = codec.decode(task.reply, payload["reply"].tobytes())
-            self.memory[worker.client] = codec.decode(Memory, payload["memory"].tobytes()).unwrap()
+            self.memories.put(worker.client, codec.decode(Memory, payload["memory"].tobytes()).unwrap())
         except InvalidMessage as error:
             return Answer(failure=str(error))
         return Answer(reply=reply, seconds=payload["seconds"], bytes_up=payload["bytes_up"])
@@ -203,7 +203,12 @@ class ProcessEngine:
             connection = self._listener.accept()
             pid = codec.unpack(connection.recv_bytes())["pid"]
             next(w for w in starting if w.process.pid == pid).connection = connection
-            hello = {"folder": str(self.folder), "data": str(self.folder / "data"), "model": self.model}
+            hello = {
+                "folder": str(self.folder),
+                "data": str(self.folder / "data"),
+                "model": self.model,
+                "backend": self.site.backend,
+            }
             connection.send_bytes(codec.pack(hello))
         for worker in starting:
             late = time.monotonic() - worker.started > START_TIMEOUT

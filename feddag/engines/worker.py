@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from feddag.core import codec
-from feddag.core.algorithm import Exchange
+from feddag.core.engine import Exchange
 from feddag.core.errors import FederationError
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientTask, Memory, load_task
 from feddag.data.federation import Federation
-from feddag.engines.perform import one_thread, open_site, perform
+from feddag.engines.perform import open_site, perform, single_threaded
 
 
 def blob(data: bytes) -> np.ndarray:
@@ -30,8 +30,8 @@ def blob(data: bytes) -> np.ndarray:
 class Desk:
     """Answers one question after another; tasks and the latest broadcast are loaded once."""
 
-    def __init__(self, data: Path, model: str) -> None:
-        self.site = open_site(Federation.open(data), model)
+    def __init__(self, data: Path, model: str, backend: str) -> None:
+        self.site = open_site(Federation.open(data), model, backend)
         self.tasks: dict[str, ClientTask] = {}
         self.broadcast: tuple[str, Any] = ("", None)
 
@@ -66,11 +66,10 @@ class Desk:
 
 def serve(connection: Connection) -> None:
     """Answer questions until the engine closes the connection."""
-    one_thread()
     gc.freeze()  # torch alone is half a million objects: the collector need not look at them again and again
     connection.send_bytes(codec.pack({"pid": os.getpid()}))
     hello = codec.unpack(connection.recv_bytes())
-    desk = Desk(Path(hello["data"]), hello["model"])
+    desk = Desk(Path(hello["data"]), hello["model"], hello["backend"])
     try:
         while True:
             connection.send_bytes(codec.pack(desk.answer(codec.unpack(connection.recv_bytes()))))
@@ -81,4 +80,5 @@ def serve(connection: Connection) -> None:
 
 if __name__ == "__main__":
     where, key = json.loads(sys.stdin.readline())
-    serve(connect(tuple(where) if isinstance(where, list) else where, authkey=bytes.fromhex(key)))
+    with single_threaded():
+        serve(connect(tuple(where) if isinstance(where, list) else where, authkey=bytes.fromhex(key)))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Experiment: the frozen, typed description of a run, from a TOML file, a recipe and `--set key=value`."""
 
+import hashlib
 import json
 import math
 import typing
@@ -25,6 +26,9 @@ from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig, PartitionConfig
 from feddag.experiment.overrides import Settings, override, read_settings
+
+
+MOVED = {"training.backend": "engine.backend"}  # settings that have another name than before
 
 
 class _Section(BaseModel):
@@ -69,6 +73,9 @@ class EngineConfig(_Section):
         default="process", description="process: workers; inline: reference"
     )
     workers: int = Field(default=0, ge=0, description="worker processes; 0: one per core")
+    backend: Literal["auto", "torch", "native"] = Field(
+        default="auto", description="who trains: PyTorch, the C++ kernels, or auto: the kernels where they can"
+    )
     deadline: float | None = Field(default=None, gt=0, description="seconds a client may take for one task")
     quorum: float = Field(
         default=0.5, ge=0, le=1, description="least share of asked clients that must answer"
@@ -128,15 +135,25 @@ class Experiment(_Section):
         """The algorithm this experiment runs."""
         return self.algorithm.build(self.training)
 
-    def cohort_size(self, num_clients: int) -> int:
+    def cohort_size(self, num_clients: int, at_least: int = 0) -> int:
         """How many clients train in a round: ⌊fraction · clients⌋."""
-        size = math.floor(self.fraction_train * num_clients + 1e-9)
+        size = max(math.floor(self.fraction_train * num_clients + 1e-9), at_least)
         if size == 0:
             raise InvalidInput(
                 f"fraction_train = {self.fraction_train:g} of {num_clients} clients is less than one client: "
                 f"use at least {math.ceil(1000 / num_clients) / 1000:g}"
             )
         return size
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of all settings that decide results: a name, or how many workers compute, is not one."""
+        settings = self.settings()
+        for key in ("name", "checkpoint_every"):
+            settings.pop(key)
+        for key in ("name", "workers"):
+            settings["engine"].pop(key)
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def settings(self) -> Settings:
         """The experiment as plain values, as JSON and TOML have them."""
@@ -165,6 +182,8 @@ def _sentence(error: Any) -> str:
     """One pydantic error in our words: key = value: what is allowed."""
     key = ".".join(str(part) for part in error["loc"])
     if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        if key in MOVED:
+            return f"{key}: this setting is now {MOVED[key]}"
         allowed = ", ".join(sorted(_keys_at(error["loc"][:-1])))
         return f"{key}: unknown key; allowed here: {allowed}"
     message = error["msg"].removeprefix("Value error, ")

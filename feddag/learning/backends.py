@@ -52,7 +52,7 @@ def choose(
         except native.Unsupported as error:
             reason = str(error)
     if backend == "native":
-        raise InvalidInput(f"training.backend = 'native' is impossible here: {reason}")
+        raise InvalidInput(f"engine.backend = 'native' is impossible here: {reason}")
     return Choice(None, reason)
 
 

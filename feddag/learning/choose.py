@@ -21,7 +21,7 @@ class Compared:
     """Mean training loss of each model, and over how many samples."""
 
     losses: np.ndarray = sensitive("losses")
-    examples: int = public()
+    examples: int = sensitive("counts")
 
 
 @client_task

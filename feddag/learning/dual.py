@@ -35,7 +35,7 @@ class TrainedDual:
 
     update: Params | None = sensitive("update")  # of primary encoder and head
     visiting: Params | None = sensitive("update")
-    examples: int = public()
+    examples: int = sensitive("counts")
 
 
 @client_task

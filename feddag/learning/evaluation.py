@@ -2,7 +2,6 @@
 """The one evaluation task: a client scores what a Deployment gives it, on its own held-out samples."""
 
 import dataclasses
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +15,6 @@ from feddag.core.task import Client, evaluation_task
 from feddag.learning.backends import choose, native_logits
 from feddag.learning.modules import NOTHING_KNOWN, Batch, LoadedNetwork, chunks
 from feddag.learning.sgd import sgd
-
-MOST_SCORED = 64
-_scored: dict[tuple[Any, ...], tuple[tuple[Any, ...], "Scores"]] = {}  # the latest of them
 
 
 @message
@@ -47,16 +43,17 @@ class Evaluated:
     validation: Scores
     test_after: Scores | None = None
     validation_after: Scores | None = None
+    model: int = sensitive("cluster", default=-1)  # which of several models the client has chosen
 
 
 @evaluation_task
 def evaluate(request: Evaluate, client: Client) -> Evaluated:
     """Score the deployed model as it is (headline), and after the client has trained it further."""
-    backend = request.local.backend
-    served = serve(client, request.deployment, backend)
+    served, chosen = serve(client, request.deployment)
     scores = Evaluated(
-        test=score(client, served, client.test, backend),
-        validation=score(client, served, client.validation, backend),
+        test=score(client, served, client.test),
+        validation=score(client, served, client.validation),
+        model=chosen,
     )
     if not request.after_training:
         return scores
@@ -64,45 +61,44 @@ def evaluate(request: Evaluate, client: Client) -> Evaluated:
     trained = dataclasses.replace(served, models=models)
     return dataclasses.replace(
         scores,
-        test_after=score(client, trained, client.test, backend),
-        validation_after=score(client, trained, client.validation, backend),
+        test_after=score(client, trained, client.test),
+        validation_after=score(client, trained, client.validation),
     )
 
 
-def serve(client: Client, deployment: Deployment, backend: str = "auto") -> Deployment:
-    """The deployment made concrete for this client: remembered parts put back, model chosen, adapted."""
+def serve(client: Client, deployment: Deployment) -> tuple[Deployment, int]:
+    """The deployment made concrete for this client: remembered parts put back, model chosen, adapted.
+
+    Also the number of the model that the client chose; -1 where there was no choice.
+    """
     recalled = deployment.recall(client.memory)
-    models, shares = recalled.models, recalled.weights
+    models, shares, chosen = recalled.models, recalled.weights, -1
     if len(models) > 1 and not shares:
-        models = (models[least_loss(client, models, deployment.network, backend)],)
+        chosen = least_loss(client, models, deployment.network)
+        models = (models[chosen],)
     if deployment.adapt is not None:
         adapt, train = deployment.adapt, deployment.adapt_prefixes
         models = tuple(sgd(client, m, adapt, network=deployment.network, train=train) for m in models)
-    return Deployment(models=models, network=deployment.network, weights=shares)
+    return Deployment(models=models, network=deployment.network, weights=shares), chosen
 
 
-def score(client: Client, served: Deployment, examples: Examples, backend: str = "auto") -> Scores:
+def score(client: Client, served: Deployment, examples: Examples) -> Scores:
     """Per-class counts and summed loss of a concrete deployment.
 
-    In a simulation many clients hold the same model and the very same test samples: they are scored once.
+    In a simulation many clients hold the same model and the same test samples: they are scored once.
     """
-    if examples.origin is None:
-        return _score(client, served, examples, backend)
-    origin = (*examples.origin, client.network)
+    if client.known_scores is None or not examples.origin:
+        return _score(client, served, examples)
     models = tuple(model.digest() for model in served.models)
-    key = (*map(id, origin), examples.y.tobytes(), models, served.weights, served.network, backend)
-    if key not in _scored:
-        if len(_scored) >= MOST_SCORED:
-            del _scored[next(iter(_scored))]
-        # Arrays and network are kept with their scores, so that their ids stay theirs.
-        _scored[key] = (origin, _score(client, served, examples, backend))
-    return _scored[key][1]
+    key = (examples.origin, examples.y.tobytes(), models, served.weights, served.network)
+    if key not in client.known_scores:
+        client.known_scores[key] = _score(client, served, examples)
+    return client.known_scores[key]
 
 
-def _score(client: Client, served: Deployment, examples: Examples, backend: str) -> Scores:
+def _score(client: Client, served: Deployment, examples: Examples) -> Scores:
     log_probabilities = [
-        logits(client, model, examples, served.network, backend).double().log_softmax(1)
-        for model in served.models
+        logits(client, model, examples, served.network).double().log_softmax(1) for model in served.models
     ]
     if len(log_probabilities) > 1:
         shares = torch.tensor(served.weights, dtype=torch.float64)
@@ -119,12 +115,10 @@ def _score(client: Client, served: Deployment, examples: Examples, backend: str)
     )
 
 
-def logits(
-    client: Client, params: Params, examples: Examples, network: str = "single", backend: str = "auto"
-) -> Tensor:
+def logits(client: Client, params: Params, examples: Examples, network: str = "single") -> Tensor:
     """Outputs of a model in evaluation mode, (n, classes)."""
     module = client.network(network)
-    choice = choose(backend, module, examples.x.shape[1:])
+    choice = choose(client.backend, module, examples.x.shape[1:])
     if choice.plan is not None:
         return native_logits(choice.plan, module, params, examples)
     model = LoadedNetwork(module, params)
@@ -134,17 +128,15 @@ def logits(
     return torch.cat(parts) if parts else torch.empty((0, examples.num_classes))
 
 
-def sample_losses(client: Client, params: Params, network: str = "single", backend: str = "auto") -> Tensor:
+def sample_losses(client: Client, params: Params, network: str = "single") -> Tensor:
     """Cross-entropy of every training sample under a model in evaluation mode, (n,)."""
-    outputs = logits(client, params, client.train, network, backend)
+    outputs = logits(client, params, client.train, network)
     return torch.nn.functional.cross_entropy(outputs, client.train.labels, reduction="none")
 
 
-def least_loss(
-    client: Client, models: tuple[Params, ...], network: str = "single", backend: str = "auto"
-) -> int:
+def least_loss(client: Client, models: tuple[Params, ...], network: str = "single") -> int:
     """Index of the model with the least mean loss on the client's training samples; ties to the lowest."""
     if len(client.train) == 0:
         return 0
-    losses = [float(sample_losses(client, model, network, backend).double().mean()) for model in models]
+    losses = [float(sample_losses(client, model, network).double().mean()) for model in models]
     return int(np.argmin(losses))

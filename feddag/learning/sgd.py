@@ -39,9 +39,9 @@ def sgd(
     """Train the parts of a model whose names start with `train` on the client's own data.
 
     The rest is frozen: it runs in evaluation mode, and a frozen encoder's features are computed once, not
-    once a step. `proximal` = (μ, centre) adds μ/2·‖w − centre‖² to the loss. SGD is torch.optim.SGD's, fresh
-    in each call. `epoch_losses`, if given, receives the mean loss of every epoch. `local.backend` says who
-    computes; batches are the same, and dropout is drawn from a generator of the backend's own.
+    once per step. `proximal` = (μ, centre) adds μ/2·‖w − centre‖² to the loss. SGD is torch.optim.SGD's, fresh
+    in each call. `epoch_losses`, if given, receives the mean loss of every epoch. `client.backend`
+    says who computes: batches are the same, each backend draws dropout from its own generator.
     `local.prior_correction` is explained in feddag.learning.prior.
     """
     if len(client.train) == 0:
@@ -52,7 +52,7 @@ def sgd(
         proximal = (proximal[0], prior.added(proximal[1]))
     seed = seed or client.seed
     module = client.network(network)
-    choice = choose(local.backend, module, client.train.x.shape[1:], loss=loss, train=train)
+    choice = choose(client.backend, module, client.train.x.shape[1:], loss=loss, train=train)
     if choice.plan is not None:
         steps = list(batches(len(client.train), local, seed))
         trained, values = native_sgd(

@@ -23,7 +23,7 @@ class Trained:
     """What training changed, and on how many samples."""
 
     update: Params = sensitive("update")
-    examples: int = public()
+    examples: int = sensitive("counts")
 
 
 @client_task

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from feddag.core.errors import InvalidInput
+from feddag.core.problem import Problem
 from feddag.models import encoders
 from feddag.models.networks import build_network
 
@@ -52,11 +53,12 @@ def family_for(shape: Shape, integer_codes: bool = False) -> str:
 
 
 class Networks:
-    """Kind → network for one input shape; `name` is a family, `auto`, or `my.module:factory`."""
+    """Kind → network for one problem; `name` is a family, `auto`, or `my.module:factory`."""
 
-    def __init__(self, name: str, input_shape: Shape, num_classes: int, integer_codes: bool = False) -> None:
+    def __init__(self, name: str, problem: Problem) -> None:
+        input_shape, num_classes = problem.input_shape, problem.num_classes
         if name == "auto":
-            name = family_for(input_shape, integer_codes)
+            name = family_for(input_shape, problem.integer_codes)
         self.name = name
         self._cache: dict[str, nn.Module] = {}
         self._make_head: Callable[[int], nn.Module] = lambda features: nn.Linear(features, num_classes)
@@ -114,7 +116,7 @@ def _check_classes(network: nn.Module, input_shape: Shape, num_classes: int, nam
         raise InvalidInput(f"model '{name}': encoder and head do not fit together: {reason}") from error
     if logits.shape != (2, num_classes):
         raise InvalidInput(
-            f"model '{name}' returns {tuple(logits.shape[1:])} outputs a sample, "
+            f"model '{name}' returns {tuple(logits.shape[1:])} outputs per sample, "
             f"the data have {num_classes} classes"
         )
 

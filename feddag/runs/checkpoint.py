@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints that survive a kill at any instant: temporary file, fsync, rename, directory fsync, SHA-256.
+"""Checkpoints of the server: where a run stands and the algorithm's state, nothing of any client's memory.
 
 A checkpoint is a `.safetensors` file (anyone can open it) and a `.json` beside it, written last: without a
-`.json` whose SHA-256 fits, there is no checkpoint.
+`.json` whose SHA-256 fits, there is no checkpoint. The engine saves the clients' memories under the same
+label before, so that a valid checkpoint always has its memories.
 """
 
-import hashlib
-import json
-import os
-import time
-from collections.abc import Iterable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 from feddag.core import codec
 from feddag.core.errors import InvalidMessage
-from feddag.core.files import write_durably
+from feddag.core.files import forget_sealed, read_sealed, sealed_labels, write_sealed
 from feddag.core.message import message
-from feddag.core.task import Memory
 
 
 @message
@@ -25,55 +21,53 @@ class Progress:
     """Where a run stands, besides the algorithm's state."""
 
     round: int
-    log_bytes: int  # how much of the event log belongs to it; the rest is of a round that was cut off
+    log_bytes: int = 0  # how much of the event log belongs to it; the rest is of a round that was cut off
+    log_sha256: str = ""
+    experiment: str = ""  # digest of the settings
+    data: str = ""  # digest of the data, where they are known
+    known: tuple[str, ...] = ()  # clients that the algorithm has met
     chosen_round: int = -1  # the round with the best validation accuracy so far
     chosen_accuracy: float = -1.0
-    memory: dict[str, Memory]
 
 
-def save_checkpoint(folder: Path, progress: Progress, state: Any) -> Path:
+def label_of(round_: int) -> str:
+    """The name under which a round is saved, by the server and by the engine."""
+    return f"round-{round_:06d}"
+
+
+def save_checkpoint(folder: Path, progress: Progress, state: Any) -> None:
     """Write the checkpoint of a round; when this returns it is on the disk."""
     payload = {f"progress.{k}": v for k, v in codec.flatten(progress).items()}
     payload |= {f"state.{k}": v for k, v in codec.flatten(state).items()}
-    data = codec.pack(payload)
-    path = folder / f"round-{progress.round:06d}.safetensors"
-    about = {
-        "round": progress.round,
-        "sha256": hashlib.sha256(data).hexdigest(),
-        "bytes": len(data),
-        "state_digest": codec.digest(state),
-        "written": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
-    }
-    write_durably(path, data)
-    write_durably(path.with_suffix(".json"), json.dumps(about, indent=1).encode())
-    return path
+    path = folder / f"{label_of(progress.round)}.safetensors"
+    write_sealed(path, codec.pack(payload), round=progress.round, state_digest=codec.digest(state))
 
 
 def load_checkpoint(folder: Path, round_: int, state_class: type) -> tuple[Progress, Any]:
     """The checkpoint of a round; InvalidMessage when it is missing, incomplete or altered."""
-    path = folder / f"round-{round_:06d}.safetensors"
-    try:
-        about = json.loads(path.with_suffix(".json").read_text())
-        data = path.read_bytes()
-        expected = about["sha256"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InvalidMessage(path.name, "a readable checkpoint", str(error)) from error
-    if hashlib.sha256(data).hexdigest() != expected:
-        raise InvalidMessage(path.name, "bytes with the recorded SHA-256", "other bytes")
-    payload = codec.unpack(data)
+    path = folder / f"{label_of(round_)}.safetensors"
     parts: dict[str, codec.Payload] = {"progress": {}, "state": {}}
-    for key, value in payload.items():
+    for key, value in codec.unpack(read_sealed(path)).items():
         part, _, path_ = key.partition(".")
+        if part not in parts:
+            raise InvalidMessage(path.name, "a checkpoint", f"a file with '{key}'")
         parts[part][path_] = value
-    return codec.unflatten(Progress, parts["progress"]), codec.unflatten(state_class, parts["state"])
+    progress = codec.unflatten(Progress, parts["progress"])
+    if progress.round != round_:
+        raise InvalidMessage(path.name, f"the checkpoint of round {round_}", f"that of round {progress.round}")
+    return progress, codec.unflatten(state_class, parts["state"])
 
 
-def latest_checkpoint(folder: Path, state_class: type) -> tuple[tuple[Progress, Any] | None, list[str]]:
-    """The newest valid checkpoint, if any, and what is wrong with newer ones."""
+def latest_checkpoint(
+    folder: Path, state_class: type, restore: Callable[[str], None] = lambda label: None
+) -> tuple[tuple[Progress, Any] | None, list[str]]:
+    """The newest valid checkpoint whose memories can be restored, and what is wrong with newer ones."""
     problems: list[str] = []
     for round_ in sorted(saved_rounds(folder), reverse=True):
         try:
-            return load_checkpoint(folder, round_, state_class), problems
+            found = load_checkpoint(folder, round_, state_class)
+            restore(label_of(round_))
+            return found, problems
         except InvalidMessage as error:
             problems.append(f"the checkpoint of round {round_} is damaged and was passed over: {error}")
     return None, problems
@@ -81,15 +75,14 @@ def latest_checkpoint(folder: Path, state_class: type) -> tuple[tuple[Progress, 
 
 def saved_rounds(folder: Path) -> list[int]:
     """Rounds that have a checkpoint, in order."""
-    # The .json is written last: without one, a kill came in between and there is no checkpoint yet.
-    names = (p.stem.removeprefix("round-") for p in folder.glob("round-*.json"))
+    names = (label.removeprefix("round-") for label in sealed_labels(folder))
     return sorted(int(name) for name in names if name.isdigit())
 
 
-def prune_checkpoints(folder: Path, keep: Iterable[int]) -> None:
-    """Remove all checkpoints but the newest two and those of the rounds to keep."""
+def prune_checkpoints(folder: Path, keep: Collection[int]) -> list[str]:
+    """Remove all checkpoints but the newest two and those of the rounds to keep; labels of what is left."""
     rounds = saved_rounds(folder)
-    for round_ in set(rounds) - set(rounds[-2:]) - set(keep):
-        path = folder / f"round-{round_:06d}.safetensors"
-        path.with_suffix(".json").unlink(missing_ok=True)
-        path.unlink(missing_ok=True)
+    kept = {*rounds[-2:], *keep}
+    for round_ in set(rounds) - kept:
+        forget_sealed(folder / f"{label_of(round_)}.safetensors")
+    return [label_of(round_) for round_ in rounds if round_ in kept]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trained models as plain files: one .safetensors a distinct model, and which client uses which."""
+"""The trained models as plain files: one .safetensors per distinct model, and which client uses which."""
 
 import json
 from collections.abc import Mapping
@@ -9,38 +9,49 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import save
 
+from feddag.core.deployment import Deployment
+from feddag.core.distinct import Distinct
 from feddag.core.files import write_durably
 from feddag.core.params import Params
+from feddag.core.problem import Problem
+from feddag.core.task import ClientId
 
 
 def save_models(
-    folder: Path, prepared: Any, state: Any, memory: Mapping[str, Mapping[str, Params | np.ndarray]]
-) -> None:
-    """Write what every client would use: `clients.json` names files, `model-K.safetensors` hold tensors."""
+    folder: Path,
+    model: str,
+    problem: Problem,
+    deployments: Mapping[ClientId, Deployment],
+    chosen: Mapping[ClientId, int],
+) -> dict[ClientId, str]:
+    """Write what every client would use; returns the file of each client's model.
+
+    `clients.json` says which files a client uses and how inputs are scaled; `model-K.safetensors` hold the
+    tensors. `chosen` tells which of several models a client has found to be the best on its own data.
+    """
     folder.mkdir(exist_ok=True)
-    files: dict[int, str] = {}
-    kept: list[Params] = []  # keeps the objects alive, so that ids stay distinct
-    clients: dict[str, Any] = {}
-    for client in prepared.clients:
-        deployment = prepared.algorithm.deploy(state, client)
-        recalled = deployment.recall(memory.get(client, {}))
-        for model in recalled.models:
-            if id(model) not in files:
-                files[id(model)] = f"model-{len(files)}.safetensors"
-                kept.append(model)
-                tensors = {name: np.ascontiguousarray(t.numpy()) for name, t in model.items()}
-                write_durably(folder / files[id(model)], save(tensors))
+    models = Distinct[Params]()
+    clients: dict[ClientId, Any] = {}
+    for client, deployment in deployments.items():
+        files = [f"model-{models.number(m)}.safetensors" for m in deployment.models]
         clients[client] = {
             "network": deployment.network,
-            "files": [files[id(m)] for m in recalled.models],
-            "weights": list(recalled.weights),
+            "files": files,
+            "weights": list(deployment.weights),
+            "uses": files[chosen[client]] if 0 <= chosen.get(client, -1) < len(files) else None,
             "adapt": deployment.adapt is not None,
         }
+    for number, params in enumerate(models):
+        tensors = {name: np.ascontiguousarray(t.numpy()) for name, t in params.items()}
+        write_durably(folder / f"model-{number}.safetensors", save(tensors))
     description = {
-        "model": prepared.site.network.name,
-        "input_shape": prepared.federation.input_shape,
-        "num_classes": prepared.federation.num_classes,
-        "scaling": vars(prepared.federation.scaling),
+        "model": model,
+        "input_shape": problem.input_shape,
+        "num_classes": problem.num_classes,
+        "class_names": list(problem.class_names),
+        "scaling": vars(problem.scaling),
+        "integer_codes": problem.integer_codes,
         "clients": clients,
     }
     write_durably(folder / "clients.json", json.dumps(description, indent=1).encode())
+    return {client: entry["uses"] or " + ".join(entry["files"]) for client, entry in clients.items()}

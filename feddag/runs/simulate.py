@@ -38,7 +38,8 @@ from feddag.learning.prior import check_head
 from feddag.core.host import describe_machine, uninterrupted
 from feddag.core.files import lock_folder
 from feddag.runs.saved_models import save_models
-from feddag.reporting.tables.events import EventLog, metrics_csv, read_events
+from feddag.reporting.tables.events import EventLog
+from feddag.reporting.tables.log import metrics_csv, read_events
 from feddag.reporting.tables.metrics import PROTOCOL, client_scores, summary
 from feddag.reporting.pages.why import write_explanation
 

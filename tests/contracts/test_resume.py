@@ -9,7 +9,7 @@ import pytest
 
 from feddag.core import codec
 from feddag.core.errors import Interrupted
-from feddag.reporting.tables.events import read_events
+from feddag.reporting.tables.log import read_events
 from feddag.runs.checkpoint import load_checkpoint
 from feddag.runs.simulate import prepare, resume, run
 from tests.contracts.toys import every_algorithm, experiment

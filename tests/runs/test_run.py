@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from feddag.core.errors import FederationError, Interrupted, InvalidInput
 from feddag.experiment.settings import Experiment
 from feddag.experiment.recipes import RECIPES
-from feddag.reporting.tables.events import log_digest, read_events
+from feddag.reporting.tables.log import log_digest, read_events
 from feddag.runs.simulate import resume, run
 
 SMALL = ("num_rounds=4", "num_clients=6", "fraction_train=0.5", "engine=inline", "evaluation.every=2")

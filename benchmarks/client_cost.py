@@ -17,14 +17,13 @@ from dataclasses import replace
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in the engine's workers
 
 from feddag.algorithms.feddag import FedDAG
-from feddag.core.algorithm import Exchange
+from feddag.core.engine import Exchange
 from feddag.core.params import Params, state_tensors
 from feddag.core.seeds import Seed
 from feddag.engines.perform import one_thread, open_site, perform
 from feddag.experiment.settings import Experiment
 from feddag.learning.signature import sign
 from feddag.learning.train import Train, train
-from feddag.runs.simulate import prepare
 
 
 def main() -> None:
@@ -38,7 +37,7 @@ def main() -> None:
     options = parser.parse_args()
     settings = [f"data={options.data}", "num_clients=100", "algorithm=feddag", "engine=inline"]
     settings += ["partition.kind=iid", *options.overrides]
-    prepared = prepare(Experiment().with_overrides(settings))
+    prepared = build(Experiment().with_overrides(settings))
     algorithm = prepared.experiment.build_algorithm()
     assert isinstance(algorithm, FedDAG)
     one_thread()

@@ -57,6 +57,7 @@ def clients():
     from feddag.core.task import Client
     from feddag.data.catalog import DATASETS
     from feddag.data.config import DataConfig
+    from feddag.core.problem import Problem
     from feddag.models import Networks
 
     sample = DATASETS["fashion-mnist-sample"].load(DataConfig(name="fashion-mnist-sample"))
@@ -71,23 +72,25 @@ def clients():
     made = {}
     for model, own in examples.items():
         nothing = own.take(np.empty(0, dtype=np.int64))
-        networks = Networks(model, own.x.shape[1:], 10)
+        networks = Networks(model, Problem(own.x.shape[1:], 10))
         made[model] = Client("c", own, nothing, nothing, networks, Seed(1), Seed(2))
     return made
 
 
 def worker() -> None:
     """Answers questions on stdin: {"what": model or "matrix", "backend", "batch", "seconds"}."""
+    from dataclasses import replace
+
     import torch
 
     from feddag import native
     from feddag.core.deployment import LocalTraining
     from feddag.core.params import Params
-    from feddag.engines.perform import one_thread
     from feddag.learning.backends import choose
     from feddag.learning.sgd import sgd
 
-    one_thread()
+    torch.set_num_threads(1)  # as in the engine's workers
+    torch.set_flush_denormal(True)
     own = clients()
     params = {model: Params.from_module(client.network("single")) for model, client in own.items()}
     plans = {m: choose("native", c.network("single"), c.train.x.shape[1:]).plan for m, c in own.items()}
@@ -97,7 +100,9 @@ def worker() -> None:
     for line in sys.stdin:
         ask = json.loads(line)
         client = own.get(ask["what"])
-        local = LocalTraining(local_epochs=1, batch_size=ask["batch"] or 1, backend=ask["backend"] or "auto")
+        if client is not None and ask["backend"]:
+            client = replace(client, backend=ask["backend"])
+        local = LocalTraining(local_epochs=1, batch_size=ask["batch"] or 1)
         done = best = 0
         clock, processor = time.perf_counter(), time.process_time()
         while time.perf_counter() - clock < ask["seconds"]:

@@ -22,7 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from feddag.experiment.settings import Experiment
-from feddag.runs.simulate import Prepared, prepare
+from feddag.runs.simulate import Simulation, build
 
 COLUMNS = ("trained head", "primary", "secondary", "both")
 
@@ -44,7 +44,7 @@ def main() -> None:
     for folder in options.runs:
         experiment = Experiment.from_settings(json.loads((folder / "experiment.json").read_text()))
         sums = dict.fromkeys(COLUMNS, 0.0)
-        prepared, members = prepare(experiment), members_of(folder)
+        prepared, members = build(experiment), members_of(folder)
         for file, clients in members.items():
             scores = probe(prepared, folder / "models" / file, clients, options.samples)
             console.print(f"{folder.name} {file} {len(clients)} clients", rounded(scores), highlight=False)
@@ -66,7 +66,7 @@ def members_of(folder: Path) -> dict[str, list[str]]:
     return dict(sorted(members.items()))
 
 
-def probe(prepared: Prepared, file: Path, clients: list[str], samples: int) -> dict[str, float]:
+def probe(prepared: Simulation, file: Path, clients: list[str], samples: int) -> dict[str, float]:
     """Accuracy of the trained head and of fresh heads over each set of encoders."""
     tensors = load_file(file)
     dual = any(name.startswith("secondary.") for name in tensors)
@@ -94,7 +94,7 @@ def probe(prepared: Prepared, file: Path, clients: list[str], samples: int) -> d
     return scores
 
 
-def pooled(prepared: Prepared, clients: list[str], split: str) -> tuple[torch.Tensor, np.ndarray]:
+def pooled(prepared: Simulation, clients: list[str], split: str) -> tuple[torch.Tensor, np.ndarray]:
     """All samples of some clients."""
     held = [prepared.federation.examples(client, split) for client in clients]
     return torch.cat([e.inputs() for e in held]), np.concatenate([e.y for e in held])

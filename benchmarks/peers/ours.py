@@ -19,11 +19,11 @@ from feddag.core.algorithm import Server
 from feddag.core.deployment import LocalTraining
 from feddag.core.examples import Scaling
 from feddag.data.federation import Federation, Pool, Share, Source
-from feddag.engines.perform import open_site
 from feddag.experiment.settings import AlgorithmConfig, EngineConfig, EvaluationConfig, Experiment
 from feddag.learning.modules import LoadedNetwork
-from feddag.reporting.tables.events import EventLog
-from feddag.runs.simulate import Driver, Prepared, make_engine
+from feddag.runs.driver import Driver
+from feddag.runs.events import EventLog
+from feddag.runs.simulate import SimulationFacts, build
 
 MODELS = {"w1": "lenet", "w2": "conv3"}
 
@@ -62,10 +62,9 @@ def make_experiment(plan: Plan, backend: str) -> Experiment:
             lr=plan.lr,
             momentum=plan.momentum,
             weight_decay=plan.weight_decay,
-            backend=backend,
         ),
         evaluation=EvaluationConfig(every=plan.rounds + 1),
-        engine=EngineConfig(name="process", workers=plan.workers, quorum=1.0),
+        engine=EngineConfig(name="process", workers=plan.workers, quorum=1.0, backend=backend),
         seed=plan.seed,
     )
 
@@ -75,9 +74,9 @@ class SharedCohorts(Driver):
 
     cohorts: list[list[int]]
 
-    def server(self, round_: int, purpose: str = "round") -> Server:
+    def server(self, round_: int, clients: list[str], purpose: str = "round") -> Server:
         """What the algorithm sees in one round."""
-        server = super().server(round_, purpose)
+        server = super().server(round_, clients, purpose)
         if round_ == 0:
             return server
         return replace(server, cohort=tuple(client_id(client) for client in self.cohorts[round_ - 1]))
@@ -88,25 +87,25 @@ def main(path: str, backend: str) -> None:
     plan = Plan.load(path)
     reporter = Reporter(plan)
     experiment, federation = make_experiment(plan, backend), make_federation(plan)
-    site = open_site(federation, experiment.model)
-    ids = federation.ids
-    prepared = Prepared(experiment, federation, site, experiment.build_algorithm(), ids, ids)
+    simulation = build(experiment, federation)
     with tempfile.TemporaryDirectory(dir=Path(path).parent) as folder:
         log = EventLog(Path(folder) / "events.jsonl")
-        engine = make_engine(prepared)
-        driver = SharedCohorts(prepared, engine, Path(folder), log, lambda event: None)
+        engine = simulation.open_engine(Path(folder) / "memories")
+        facts = SimulationFacts(federation, engine.memories)
+        driver = SharedCohorts(
+            simulation.prepared, engine, simulation.presence, Path(folder), log, lambda event: None, facts
+        )
         driver.cohorts = plan.data.cohorts
         try:
-            driver.step(0, prepared.algorithm.start)
+            driver.run_round(0)
             reporter.ready(feddag=version("feddag"), torch=version("torch"))
             for round_ in range(1, plan.rounds + 1):
-                state = driver.state
-                driver.step(round_, lambda server, state=state: prepared.algorithm.round(state, server))
+                driver.run_round(round_)
                 reporter.round_done()
         finally:
             engine.close()
             log.close()
-    model = LoadedNetwork(site.network("single"), driver.state.params).module
+    model = LoadedNetwork(simulation.site.network("single"), driver.state.params).module
     reporter.finished(model)
 
 

@@ -62,12 +62,12 @@ def run(
     ] = False,
 ) -> None:
     """Run an experiment; without arguments a small demo that needs no download."""
-    from feddag.runs.simulate import prepare
+    from feddag.runs.simulate import build
     from feddag.runs.simulate import run as run_experiment
 
     experiment = load_experiment(what, set_ or [])
     if dry_run:
-        prepare(experiment)
+        build(experiment)
         typer.echo(json.dumps(experiment.settings(), indent=1))
         return
     with _watcher(experiment.num_rounds, quiet) as watch:
@@ -145,16 +145,16 @@ def cluster(
     json_: Annotated[bool, typer.Option("--json", help="Print the clustering as JSON alone.")] = False,
 ) -> None:
     """Find out which clients are alike, and why, before any federated training; writes a page to look at."""
-    from feddag.runs.explain import cluster_experiment, explain_run
+    from feddag.runs.simulate import cluster as find_clusters
 
     if (Path(what) / "experiment.json").is_file():
-        summary = explain_run(Path(what))
+        summary = find_clusters(Path(what), folder)
     else:
         experiment = load_experiment(what, set_ or [])
         if experiment.algorithm.name != "feddag" and not any("algorithm" in s for s in set_ or []):
             experiment = experiment.with_overrides(["algorithm=feddag"])
         with _watcher(1, quiet=json_) as watch:
-            summary = cluster_experiment(experiment, folder or Path("clustering") / experiment.name, watch)
+            summary = find_clusters(experiment, folder, watch=watch)
     if json_:
         typer.echo(json.dumps(summary, indent=1))
         return

@@ -40,7 +40,7 @@ from feddag.reporting.tables.comparison import (
     summary_csv,
 )
 from feddag.reporting.terminal.board import CompareBoard
-from feddag.runs.simulate import prepare
+from feddag.runs.simulate import build
 
 PLANTED = "planted"  # as a hyper-parameter's value: the number of planted groups in the data
 
@@ -212,7 +212,7 @@ def compare(plan: Plan, folder: Path, *, jobs: int = 0, board: CompareBoard | No
         )
         if key not in checked:
             checked.add(key)
-            prepare(cell.experiment)
+            build(cell.experiment)
     try:
         (folder / "cells").mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -11,6 +11,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from feddag.core.message import message, public
 from feddag.core.params import Params
 
+
 @message
 class LocalTraining:
     """How one client trains in one round; a fresh SGD each time, the last partial batch kept."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place where a task runs on a client: seed, backend, task, validation, whatever engine carries it."""
+"""The one place where a task runs on a client: seed, backend, task, validation; the same in every engine."""
 
 import time
 from collections.abc import Iterator, Mapping

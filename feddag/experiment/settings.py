@@ -27,7 +27,6 @@ from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig, PartitionConfig
 from feddag.experiment.overrides import Settings, override, read_settings
 
-
 MOVED = {"training.backend": "engine.backend"}  # settings that have another name than before
 
 
@@ -74,7 +73,8 @@ class EngineConfig(_Section):
     )
     workers: int = Field(default=0, ge=0, description="worker processes; 0: one per core")
     backend: Literal["auto", "torch", "native"] = Field(
-        default="auto", description="who trains: PyTorch, the C++ kernels, or auto: the kernels where they can"
+        default="auto",
+        description="who trains: torch, native (C++ kernels), or auto: native where it can",
     )
     deadline: float | None = Field(default=None, gt=0, description="seconds a client may take for one task")
     quorum: float = Field(

@@ -49,7 +49,8 @@ class Evaluated:
 @evaluation_task
 def evaluate(request: Evaluate, client: Client) -> Evaluated:
     """Score the deployed model as it is (headline), and after the client has trained it further."""
-    served, chosen = serve(client, request.deployment)
+    chosen = chosen_model(client, request.deployment)
+    served = serve(client, request.deployment, chosen)
     scores = Evaluated(
         test=score(client, served, client.test),
         validation=score(client, served, client.validation),
@@ -66,20 +67,25 @@ def evaluate(request: Evaluate, client: Client) -> Evaluated:
     )
 
 
-def serve(client: Client, deployment: Deployment) -> tuple[Deployment, int]:
-    """The deployment made concrete for this client: remembered parts put back, model chosen, adapted.
-
-    Also the number of the model that the client chose; -1 where there was no choice.
-    """
+def chosen_model(client: Client, deployment: Deployment) -> int:
+    """Which of several models without weights fits the client's training data best; -1 without a choice."""
     recalled = deployment.recall(client.memory)
-    models, shares, chosen = recalled.models, recalled.weights, -1
-    if len(models) > 1 and not shares:
-        chosen = least_loss(client, models, deployment.network)
+    if len(recalled.models) == 1 or recalled.weights:
+        return -1
+    return least_loss(client, recalled.models, deployment.network)
+
+
+def serve(client: Client, deployment: Deployment, chosen: int | None = None) -> Deployment:
+    """The deployment made concrete for this client: remembered parts put back, model chosen, adapted."""
+    recalled = deployment.recall(client.memory)
+    models, shares = recalled.models, recalled.weights
+    chosen = chosen_model(client, deployment) if chosen is None else chosen
+    if chosen >= 0:
         models = (models[chosen],)
     if deployment.adapt is not None:
         adapt, train = deployment.adapt, deployment.adapt_prefixes
         models = tuple(sgd(client, m, adapt, network=deployment.network, train=train) for m in models)
-    return Deployment(models=models, network=deployment.network, weights=shares), chosen
+    return Deployment(models=models, network=deployment.network, weights=shares)
 
 
 def score(client: Client, served: Deployment, examples: Examples) -> Scores:

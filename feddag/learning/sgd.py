@@ -39,8 +39,8 @@ def sgd(
     """Train the parts of a model whose names start with `train` on the client's own data.
 
     The rest is frozen: it runs in evaluation mode, and a frozen encoder's features are computed once, not
-    once per step. `proximal` = (μ, centre) adds μ/2·‖w − centre‖² to the loss. SGD is torch.optim.SGD's, fresh
-    in each call. `epoch_losses`, if given, receives the mean loss of every epoch. `client.backend`
+    once per step. `proximal` = (μ, centre) adds μ/2·‖w − centre‖² to the loss. SGD is torch.optim.SGD's,
+    fresh in each call. `epoch_losses`, if given, receives the mean loss of every epoch. `client.backend`
     says who computes: batches are the same, each backend draws dropout from its own generator.
     `local.prior_correction` is explained in feddag.learning.prior.
     """

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from feddag.core.algorithm import FindsClusters
+from feddag.core.algorithm import Algorithm, FindsClusters
 from feddag.core.deployment import Deployment
 from feddag.core.errors import FederationError, Interrupted, InvalidInput
 from feddag.core.files import lock_folder, write_durably
@@ -51,6 +51,11 @@ class Simulation:
     def experiment(self) -> Experiment:
         """The settings."""
         return self.prepared.experiment
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The method."""
+        return self.prepared.algorithm
 
     @cached_property
     def site(self) -> Site:

@@ -38,5 +38,5 @@ def test_clients_use_their_own_model_and_newcomers_have_one_too() -> None:
     engine = InlineEngine(prepared.site)
     play(prepared, engine)
     for client in prepared.federation.newcomers:
-        assert "personal" in engine.memory[client]
+        assert "personal" in engine.memories.of[client]
     assert prepared.algorithm.deploy(play(prepared).states[-1], "c000").remembered == "personal"

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,7 @@ from tests.contracts.toys import play, toy
 from tests.support.toys import blob_site, toy_client
 
 BALANCE = Balance(mu=0.5, uniform=1.0, tau_global=2.0, tau_own=3.0)
-LOCAL = LocalTraining(local_epochs=1, batch_size=8, lr=0.1, backend="torch")
+LOCAL = LocalTraining(local_epochs=1, batch_size=8, lr=0.1)
 
 
 def test_the_contrast_equals_its_formula() -> None:
@@ -30,7 +32,7 @@ def test_the_contrast_equals_its_formula() -> None:
 
 def setting():
     site = blob_site()
-    client = toy_client(site)
+    client = replace(toy_client(site), backend="torch")  # its loss is computed by torch alone
     params = fresh(kind="projected", site=site)
     return site, client, params
 
@@ -106,5 +108,5 @@ def test_everyone_holds_the_same_pseudo_data_and_is_served_no_projector() -> Non
     state = play(prepared, engine).states[-1]
     assert state.pseudo.inputs.shape == (8, 6)
     for client in prepared.trainable:
-        assert np.array_equal(engine.memory[client]["pseudo"], state.pseudo.inputs)
+        assert np.array_equal(engine.memories.of[client]["pseudo"], state.pseudo.inputs)
     assert not prepared.algorithm.deploy(state, "c000").models[0].select("projector.")

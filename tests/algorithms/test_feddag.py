@@ -156,7 +156,7 @@ def test_with_a_secondary_encoder_that_outputs_zero_it_follows_the_single_encode
     dual = dual.replace(single.select("primary.")).replace(dual.select(*SECONDARY) * 0.0)
     dual = dual.replace(Params.of({"head.weight": head, "head.bias": single["head.bias"]}))
     local = LocalTraining(local_epochs=3, batch_size=8, lr=0.1)
-    from feddag.core.algorithm import Exchange
+    from feddag.core.engine import Exchange
     from feddag.core.seeds import Seed
 
     exchange, client = Exchange(1, Seed(1)), prepared.trainable[0]
@@ -185,7 +185,9 @@ def test_primary_encoders_start_as_the_example_weighted_mean_of_the_members_warm
         def ask(self, task, requests, exchange):
             answers = super().ask(task, requests, exchange)
             if task.name == "sign":
-                kept.update({c: self.memory[c]["warm"] for c in answers if "warm" in self.memory[c]})
+                kept.update(
+                    {c: self.memories.of[c]["warm"] for c in answers if "warm" in self.memories.of[c]}
+                )
             return answers
 
     begun = play(prepared, Spy(engine), rounds=0).states[0]
@@ -195,7 +197,7 @@ def test_primary_encoders_start_as_the_example_weighted_mean_of_the_members_warm
             (counts[c] / sum(counts.values())) * kept[c].select("primary.").vector.double() for c in members
         )
         torch.testing.assert_close(begun.models[z].select("primary.").vector, expected.float())
-    assert not any("warm" in m for m in engine.memory.values()), "it is not needed any longer"
+    assert not any("warm" in m for m in engine.memories.of.values()), "it is not needed any longer"
 
 
 def first_models(**settings):

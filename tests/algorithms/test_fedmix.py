@@ -105,7 +105,7 @@ def test_everyone_holds_the_same_pool() -> None:
     assert state.holders == prepared.trainable
     assert state.pool.inputs.shape == (20, 6)
     for client in prepared.trainable:
-        assert np.array_equal(engine.memory[client]["pool inputs"], state.pool.inputs)
+        assert np.array_equal(engine.memories.of[client]["pool inputs"], state.pool.inputs)
 
 
 def test_raw_samples_are_refused_and_small_groups_warned_of() -> None:

@@ -11,7 +11,7 @@ from tests.algorithms.toys import LOCAL, SETTINGS, Toy, two_groups, with_newcome
 def test_one_client_trains_as_under_fedavg() -> None:
     personal, common = Toy(two_groups(1)), Toy(two_groups(1))
     state, expected = personal.play(FedPer(local=LOCAL), 3), common.play(FedAvg(local=LOCAL), 3)
-    model = state.params.replace(personal.engine.memory["c0"][HEAD])
+    model = state.params.replace(personal.engine.memories.of["c0"][HEAD])
     torch.testing.assert_close(model.vector, expected.params.vector, atol=1e-6, rtol=0)
 
 
@@ -33,8 +33,8 @@ def test_the_served_head_is_the_clients_own_and_the_initial_one_for_who_never_tr
     (trained,) = state.started
     idle = next(c for c in toy.clients if c != trained)
     assert state.params.select(HEAD) == start.params.select(HEAD)
-    assert toy.engine.memory[trained][HEAD] != start.params.select(HEAD)
-    assert idle not in toy.engine.memory
+    assert toy.engine.memories.of[trained][HEAD] != start.params.select(HEAD)
+    assert idle not in toy.engine.memories.of
     assert algorithm.deploy(state, idle).remembered == HEAD
 
 

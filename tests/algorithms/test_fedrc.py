@@ -86,7 +86,7 @@ def test_responsibilities_and_marginals_sum_to_one_in_every_round() -> None:
     trace = play(prepared, engine, rounds=4)
     for state in trace.states:
         np.testing.assert_allclose(state.marginals.sum(1), 1.0, rtol=1e-6)
-    remembered = [memory for memory in engine.memory.values() if memory]
+    remembered = [memory for memory in engine.memories.of.values() if memory]
     assert len(remembered) > 3
     for memory in remembered:
         np.testing.assert_allclose(memory["responsibilities"].sum(1), 1.0, rtol=1e-6)

@@ -26,7 +26,7 @@ def test_a_round_fits_the_head_first_and_then_the_encoder_under_the_fitted_head(
         client, by_hand, replace(LOCAL, local_epochs=1), train=(ENCODER,), seed=client.seed / "encoder"
     )
     assert by_hand.select(HEAD) == head
-    assert toy.engine.memory["c0"][HEAD] == head
+    assert toy.engine.memories.of["c0"][HEAD] == head
     torch.testing.assert_close(
         state.params.select(ENCODER).vector, by_hand.select(ENCODER).vector, atol=1e-6, rtol=0
     )
@@ -38,7 +38,7 @@ def test_deployment_fits_the_head_once_more_and_keeps_the_encoder() -> None:
     state = toy.play(algorithm, 2)
     served = serve(toy.client("c1"), algorithm.deploy(state, "c1")).models[0]
     assert served.select(ENCODER) == state.params.select(ENCODER)
-    assert served.select(HEAD) != toy.engine.memory["c1"][HEAD]
+    assert served.select(HEAD) != toy.engine.memories.of["c1"][HEAD]
 
 
 def test_a_newcomer_is_served_by_fitting_a_head() -> None:

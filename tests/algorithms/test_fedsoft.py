@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from feddag.algorithms.fedsoft import Assess, FedSoft, State, Train, assess, train
-from feddag.core.algorithm import Exchange
 from feddag.core.averaging import mean
 from feddag.core.deployment import LocalTraining
+from feddag.core.engine import Exchange
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
 from feddag.learning.evaluation import sample_losses

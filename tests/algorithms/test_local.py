@@ -13,7 +13,7 @@ def test_one_client_alone_is_fedavg_with_that_client() -> None:
     alone.play(Local(local=LOCAL), 3)
     state = averaged.play(FedAvg(local=LOCAL), 3)
     torch.testing.assert_close(
-        alone.engine.memory["c0"]["model"].vector, state.params.vector, atol=1e-6, rtol=0
+        alone.engine.memories.of["c0"]["model"].vector, state.params.vector, atol=1e-6, rtol=0
     )
 
 
@@ -32,6 +32,6 @@ def test_local_clients_differ_and_each_uses_its_own_model() -> None:
     toy = Toy(with_newcomers(two_groups(4), "c3"))
     algorithm = Local(local=LOCAL)
     state = toy.play(algorithm, 4)
-    assert toy.engine.memory["c0"]["model"] != toy.engine.memory["c1"]["model"]
+    assert toy.engine.memories.of["c0"]["model"] != toy.engine.memories.of["c1"]["model"]
     state = algorithm.onboard(state, ("c3",), toy.server(4, "newcomers"))
     assert [toy.accuracy(algorithm, state, c) for c in ("c0", "c1", "c3")] == [1.0, 1.0, 1.0]

@@ -7,14 +7,16 @@ from typing import Any
 import numpy as np
 
 from feddag.core import codec
-from feddag.core.algorithm import Answer, Server
+from feddag.core.algorithm import Server
 from feddag.core.deployment import LocalTraining
+from feddag.core.engine import Answer
 from feddag.core.seeds import Seed
 from feddag.core.task import Client
 from feddag.data.federation import Federation, Pool, Share, Source
 from feddag.engines.inline import InlineEngine
 from feddag.engines.perform import Site, open_site
 from feddag.learning.evaluation import score, serve
+from tests.support.toys import toy_server
 
 LOCAL = LocalTraining(local_epochs=2, batch_size=8, lr=0.1, momentum=0.5, weight_decay=0.0)
 SETTINGS = codec.nbytes(LOCAL)  # bytes of the training settings in a question
@@ -78,14 +80,13 @@ class Toy:
         """What an algorithm sees in one round."""
         size = max(1, int(self.fraction * len(self.clients)))
         chosen = (self.seed / "cohort" / round_).numpy().choice(self.clients, size=size, replace=False)
-        return Server(
-            engine=self.engine,
+        return toy_server(
+            self.site,
+            self.engine,
             clients=self.clients,
             cohort=tuple(sorted(map(str, chosen))) if round_ else self.clients,
             round=round_,
             seed=self.seed,
-            network=self.site.network,
-            num_classes=self.federation.num_classes,
             purpose=purpose,
             on_answers=lambda task, round_, answers: self.traffic.append(
                 (
@@ -116,7 +117,7 @@ class Toy:
             network=self.site.network,
             seed=self.seed / name,
             shared_seed=self.seed / "shared",
-            memory=self.engine.memory.get(name, {}),
+            memory=self.engine.memories.of.get(name, {}),
         )
 
     def accuracy(self, algorithm: Any, state: Any, name: str) -> float:
@@ -130,7 +131,7 @@ class FailingEngine:
     """An engine in which the named clients never answer."""
 
     def __init__(self, engine: InlineEngine, failing: set[str]) -> None:
-        self.engine, self.failing, self.memory = engine, failing, engine.memory
+        self.engine, self.failing, self.memories = engine, failing, engine.memories
 
     def ask(self, task: Any, requests: Mapping[str, Any], exchange: Any) -> Mapping[str, Any]:
         asked = {c: r for c, r in requests.items() if c not in self.failing}

@@ -196,7 +196,7 @@ def test_a_head_that_cannot_hold_the_prior_is_refused_before_anything_is_written
 
 WRONG = {
     "an unknown algorithm": (["algorithm=fedsgd"], "algorithm = 'fedsgd': unknown: choose one of feddag"),
-    "an unknown key": (["training.rate=1"], "training.rate: unknown key; allowed here: backend"),
+    "an unknown key": (["training.rate=1"], "training.rate: unknown key; allowed here: batch_size"),
     "an unknown top-level key": (["rounds=3"], "rounds: unknown key; allowed here: algorithm"),
     "an unknown hyper-parameter": (["algorithm.mu=1"], "'mu' is unknown: 'fedavg' has no hyper-parameters"),
     "a non-finite value": (["training.lr=nan"], "training.lr = NaN: expected a finite number"),

@@ -11,6 +11,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ from threadpoolctl import threadpool_info
 from feddag import native
 from feddag.core import codec
 from feddag.engines.process import ProcessEngine
-from feddag.runs.simulate import Prepared
-from tests.contracts.toys import SETTINGS, TRAINING, Trace, every_algorithm, play, toy, toy_site
+from feddag.runs.simulate import Simulation
+from tests.contracts.toys import SETTINGS, Trace, every_algorithm, play, toy, toy_site
 
 FILE = Path(__file__).parent / "golden.json"
 BACKENDS = ("torch", "auto")  # auto: the native kernels where they can
@@ -93,13 +94,13 @@ def machine_kind() -> str:
     return hashlib.sha256("|".join(map(str, facts)).encode()).hexdigest()[:16]
 
 
-def case(name: str, backend: str) -> Prepared:
+def case(name: str, backend: str) -> Simulation:
     """One method in one setting, ready to run."""
     method, settings, changes = CASES[name]
-    return toy(method, settings, training={**TRAINING, "backend": backend}, **changes)
+    return toy(method, settings, engine={"name": "inline", "backend": backend}, **changes)
 
 
-def digest_of(prepared: Prepared, trace: Trace) -> str:
+def digest_of(prepared: Simulation, trace: Trace) -> str:
     """All that was served, remembered and scored; not how a state is laid out."""
     sha = hashlib.sha256()
     clients = (*prepared.clients, *prepared.federation.newcomers)
@@ -114,7 +115,7 @@ def digest_of(prepared: Prepared, trace: Trace) -> str:
     return sha.hexdigest()[:16]
 
 
-def numbers_of(prepared: Prepared, trace: Trace) -> list[float]:
+def numbers_of(prepared: Simulation, trace: Trace) -> list[float]:
     """Some figures that rounding hardly touches: norms of what is served, and right answers."""
     deployments = [prepared.algorithm.deploy(trace.states[-1], client) for client in prepared.clients]
     norms = [float(np.mean([model.norm() for model in d.models])) for d in deployments]
@@ -122,14 +123,14 @@ def numbers_of(prepared: Prepared, trace: Trace) -> list[float]:
     return [round(value, 4) for value in (*norms, sum(right))]
 
 
-@pytest.fixture(scope="module")
-def workers() -> Iterator[ProcessEngine]:
-    engine = ProcessEngine(toy_site(), "mlp", 2)
+@pytest.fixture(scope="module", params=BACKENDS)
+def workers(request: pytest.FixtureRequest) -> Iterator[ProcessEngine]:
+    engine = ProcessEngine(replace(toy_site(), backend=request.param), "mlp", 2)
     yield engine
     engine.close()
 
 
-def check(name: str, backend: str, prepared: Prepared, trace: Trace) -> None:
+def check(name: str, backend: str, prepared: Simulation, trace: Trace) -> None:
     golden = json.loads(FILE.read_text())
     expected = golden["cases"][name][backend]
     if machine_kind() in golden["recorded on"]:
@@ -148,11 +149,10 @@ def test_results_are_those_that_were_recorded(name: str, backend: str) -> None:
     check(name, backend, prepared, play(prepared))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @every_algorithm
-def test_workers_give_what_was_recorded(name: str, backend: str, workers: ProcessEngine) -> None:
-    prepared = case(name, backend)
-    check(name, backend, prepared, play(prepared, workers))
+def test_workers_give_what_was_recorded(name: str, workers: ProcessEngine) -> None:
+    prepared = case(name, workers.site.backend)
+    check(name, workers.site.backend, prepared, play(prepared, workers))
 
 
 def record() -> None:

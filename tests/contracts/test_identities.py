@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from feddag.core.algorithm import Exchange
+from feddag.core.engine import Exchange
 from feddag.core.seeds import Seed
 from feddag.learning.sgd import sgd
-from feddag.runs.simulate import Prepared
-from tests.contracts.toys import TRAINING, Trace, every_algorithm, play, toy
+from feddag.runs.simulate import Simulation
+from tests.contracts.toys import Trace, every_algorithm, play, toy
 from tests.support.toys import toy_client
 
 ROUNDS = 3
 # Losses of their own are computed by torch alone, and backends agree only up to rounding.
-ON_TORCH = {**TRAINING, "backend": "torch"}
+ON_TORCH = {"name": "inline", "backend": "torch"}
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ IDENTITIES: dict[str, list[Is] | str] = {
 }
 
 
-def served(prepared: Prepared, trace: Trace) -> list[str]:
+def served(prepared: Simulation, trace: Trace) -> list[str]:
     """Digests of the models every client is sent."""
     deployments = [prepared.algorithm.deploy(trace.states[-1], client) for client in prepared.clients]
     return [model.digest() for deployment in deployments for model in deployment.models]
@@ -68,8 +68,8 @@ def test_it_is_another_method_in_its_limit(name: str) -> None:
         assert f"def {function}(" in (Path(__file__).parents[1] / "algorithms" / path).read_text()
         return
     for identity in identities:
-        method = toy(name, identity.settings, training=ON_TORCH)
-        base = toy(identity.base, identity.base_settings, training=ON_TORCH)
+        method = toy(name, identity.settings, engine=ON_TORCH)
+        base = toy(identity.base, identity.base_settings, engine=ON_TORCH)
         assert served(method, play(method, rounds=ROUNDS)) == served(base, play(base, rounds=ROUNDS))
 
 
@@ -77,7 +77,7 @@ def test_it_is_another_method_in_its_limit(name: str) -> None:
 def test_with_its_own_settings_it_is_not_fedavg(name: str) -> None:
     if name in ("fedavg", "fedavg_ft", "ditto"):
         pytest.skip("sends everyone FedAvg's model; what clients make of it is tested elsewhere")
-    method, base = toy(name, training=ON_TORCH), toy("fedavg", training=ON_TORCH)
+    method, base = toy(name, engine=ON_TORCH), toy("fedavg", engine=ON_TORCH)
     assert served(method, play(method, rounds=ROUNDS)) != served(base, play(base, rounds=ROUNDS))
 
 

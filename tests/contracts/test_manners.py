@@ -12,7 +12,7 @@ from feddag.core.errors import QuorumMissed
 from feddag.data.federation import NO_INDICES, Pool
 from feddag.engines.inline import InlineEngine
 from feddag.engines.perform import Site
-from feddag.runs.simulate import Prepared
+from feddag.runs.simulate import Simulation
 from tests.contracts.toys import (
     Around,
     PowerCut,
@@ -33,13 +33,13 @@ class Watching(Around):
     """Notices when a task changes its request or what the client remembered before."""
 
     def ask(self, task, requests, exchange):
-        before = {client: dict(memory) for client, memory in self.memory.items()}
+        before = {client: dict(memory) for client, memory in self.memories.of.items()}
         digests = {client: arrays_of(memory) for client, memory in before.items()}
         sent = {client: codec.digest(request) for client, request in requests.items()}
         answers = super().ask(task, requests, exchange)
         for client, digest in digests.items():
             assert arrays_of(before[client]) == digest, f"{task.name} changed an array in memory in place"
-            assert client in requests or arrays_of(self.memory[client]) == digest, "a bystander's memory"
+            assert client in requests or arrays_of(self.memories.of[client]) == digest, "a bystander's memory"
         assert {client: codec.digest(request) for client, request in requests.items()} == sent
         return answers
 
@@ -55,7 +55,7 @@ def test_requests_states_memories_and_samples_are_never_changed_in_place(name: s
     assert (pool.x.tobytes(), pool.y.tobytes()) == samples
 
 
-def with_other_held_out_samples(prepared: Prepared) -> Prepared:
+def with_other_held_out_samples(prepared: Simulation) -> Simulation:
     """The same training data; test labels all wrong, no validation samples."""
     federation = prepared.federation
     shares = {c: replace(share, validation=NO_INDICES) for c, share in federation.clients.items()}

@@ -9,9 +9,9 @@ import pytest
 
 from feddag.core import codec
 from feddag.core.errors import Interrupted
-from feddag.reporting.tables.events import read_events
+from feddag.reporting.tables.log import read_events
 from feddag.runs.checkpoint import load_checkpoint
-from feddag.runs.simulate import prepare, resume, run
+from feddag.runs.simulate import build, resume, run
 from tests.contracts.toys import every_algorithm, experiment
 
 
@@ -29,15 +29,15 @@ def kill_in_round(number: int, how: type[BaseException]) -> Any:
 
 def evidence(folder: Path, name: str) -> dict[str, Any]:
     """All that must not depend on whether the run was interrupted."""
-    prepared = prepare(experiment(name))
-    progress, state = load_checkpoint(folder / "checkpoints", 4, prepared.state_class)
+    prepared = build(experiment(name))
+    _, state = load_checkpoint(folder / "checkpoints", 4, prepared.prepared.state_class)
     result = json.loads((folder / "result.json").read_text())
     del result["seconds"]
     rounds = {e["round"]: e["digest"] for e in read_events(folder / "events.jsonl") if e["event"] == "round"}
     return {
         "rounds": rounds,
         "state": codec.digest(state),
-        "memory": {client: codec.digest(memory) for client, memory in progress.memory.items()},
+        "memory": {path.name: path.read_bytes() for path in (folder / "memories").glob("*.safetensors")},
         "result": result,
         "models": {path.name: path.read_bytes() for path in (folder / "models").iterdir()},
     }

@@ -11,17 +11,20 @@ from functools import cache
 from typing import Any
 
 import pytest
+import torch
 
 from feddag.algorithms import ALGORITHMS
 from feddag.core import codec
-from feddag.core.algorithm import Algorithm, Answer, Engine, Exchange, Server
+from feddag.core.algorithm import Algorithm, Server
+from feddag.core.engine import Answer, Engine, Exchange
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientId, ClientTask, Memory
 from feddag.engines.inline import InlineEngine
-from feddag.engines.perform import Site, one_thread
+from feddag.engines.perform import Site
 from feddag.experiment.settings import Experiment
 from feddag.learning.evaluation import Evaluate, evaluate
-from feddag.runs.simulate import Prepared, prepare
+from feddag.runs.simulate import Simulation, build
+from tests.support.toys import toy_server
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "feddag": {"num_clusters": 2, "vectors": 1},
@@ -67,12 +70,12 @@ def experiment(name: str, settings: Mapping[str, Any] | None = None, **changes: 
 @cache
 def toy_site() -> Site:
     """The samples and networks all methods share."""
-    return prepare(experiment("fedavg")).site
+    return build(experiment("fedavg")).site
 
 
-def toy(name: str, settings: Mapping[str, Any] | None = None, **changes: Any) -> Prepared:
+def toy(name: str, settings: Mapping[str, Any] | None = None, **changes: Any) -> Simulation:
     """A method, ready to run on the toy federation."""
-    return prepare(experiment(name, settings, **changes))
+    return build(experiment(name, settings, **changes))
 
 
 @dataclass
@@ -102,7 +105,7 @@ class Trace:
 
 
 def play(
-    prepared: Prepared,
+    prepared: Simulation,
     engine: Engine | None = None,
     *,
     rounds: int = 2,
@@ -111,8 +114,9 @@ def play(
 ) -> Trace:
     """Start, some rounds, newcomers, evaluation; with a new inline engine if none is given."""
     engine = engine or InlineEngine(prepared.site)
-    engine.memory.clear()
-    one_thread()  # averages too are computed as in a run
+    engine.memories.of.clear()
+    torch.set_num_threads(1)  # averages too are computed as in a run
+    torch.set_flush_denormal(True)
     algorithm: Algorithm = prepared.algorithm
     trace = Trace()
 
@@ -127,14 +131,13 @@ def play(
         def record(task: ClientTask, number: int, answers: Mapping[ClientId, Answer]) -> None:
             trace.asked.append(Asked(number, purpose, task.name, dict(answers)))
 
-        made = Server(
-            engine=engine,
+        made = toy_server(
+            prepared.site,
+            engine,
             clients=prepared.trainable,
             cohort=members,
             round=round_,
             seed=Seed(prepared.experiment.seed),
-            network=prepared.site.network,
-            num_classes=prepared.federation.num_classes,
             quorum=quorum,
             purpose=purpose,
             on_answers=record,
@@ -143,7 +146,7 @@ def play(
         return made
 
     def keep(state: Any) -> Any:
-        memories = [codec.digest(Memory.of(m)) for _, m in sorted(engine.memory.items()) if m]
+        memories = [codec.digest(Memory.of(m)) for _, m in sorted(engine.memories.of.items()) if m]
         trace.states.append(state)
         trace.digests.append(" ".join([codec.digest(state), *memories]))
         return state
@@ -175,17 +178,13 @@ class Around:
 
     inner: Engine
 
-    @property
-    def memory(self) -> Any:
-        return self.inner.memory
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
 
     def ask(
         self, task: ClientTask, requests: Mapping[ClientId, Any], exchange: Exchange
     ) -> Mapping[ClientId, Answer]:
         return self.inner.ask(task, requests, exchange)
-
-    def close(self) -> None:
-        self.inner.close()
 
 
 @dataclass

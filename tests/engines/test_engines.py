@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from toys import Order, blob_site, obey
+from toys import Order, blob_site, obey, toy_server
 
 from feddag.core import codec
-from feddag.core.algorithm import Exchange, Server, broadcast
+from feddag.core.algorithm import broadcast
+from feddag.core.engine import Exchange
 from feddag.core.errors import QuorumMissed
 from feddag.core.seeds import Seed
 from feddag.engines.inline import InlineEngine
@@ -29,7 +30,7 @@ def engine():
 @pytest.fixture(autouse=True)
 def _forget(request):
     if "engine" in request.fixturenames:
-        request.getfixturevalue("engine").memory.clear()
+        request.getfixturevalue("engine").memories.of.clear()
 
 
 def ask(engine, order, clients=CLIENTS, deadline=math.inf, round_=1):
@@ -70,8 +71,8 @@ def test_a_client_that_fails_is_named_with_the_reason_and_keeps_its_memory(engin
         answers = ask(carrier, Order(action=action, victim="c001"))
         assert answers["c001"].failure == reason
         assert all(not answers[c].failure for c in CLIENTS if c != "c001")
-        assert carrier.memory["c001"]["count"].tolist() == [1.0], "a failed task leaves no trace"
-        assert carrier.memory["c000"]["count"].tolist() == [2.0]
+        assert carrier.memories.of["c001"]["count"].tolist() == [1.0], "a failed task leaves no trace"
+        assert carrier.memories.of["c000"]["count"].tolist() == [2.0]
 
 
 def test_a_killed_worker_is_replaced_and_only_its_client_fails(engine):
@@ -97,7 +98,7 @@ def test_the_inline_engine_discards_answers_that_came_too_late():
     inline = InlineEngine(blob_site(sizes=SIZES))
     answers = ask(inline, Order(action="count"), deadline=1e-9)
     assert all("the deadline is 1e-09 s" in a.failure for a in answers.values())
-    assert inline.memory == {}
+    assert inline.memories.of == {}
 
 
 def test_more_workers_than_clients_are_not_started():
@@ -119,17 +120,7 @@ def test_shared_files_are_gone_after_closing():
 
 class TestServer:
     def server(self, quorum):
-        site = blob_site(sizes=SIZES)
-        return Server(
-            engine=InlineEngine(site),
-            clients=CLIENTS,
-            cohort=CLIENTS,
-            round=4,
-            seed=Seed(1),
-            network=site.network,
-            num_classes=3,
-            quorum=quorum,
-        )
+        return toy_server(blob_site(sizes=SIZES), round=4, seed=Seed(1), quorum=quorum)
 
     def test_replies_are_sorted_and_failed_clients_left_out(self):
         requests = broadcast(Order(action="raise", victim="c002"), reversed(CLIENTS))

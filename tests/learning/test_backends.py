@@ -2,8 +2,6 @@
 """Which backend computes, why, and that both compute the same."""
 
 import dataclasses
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,8 +13,10 @@ from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.core.examples import Examples, Scaling
 from feddag.core.params import Params
+from feddag.core.problem import Problem
 from feddag.core.seeds import Seed
 from feddag.core.task import Client
+from feddag.experiment.settings import Experiment
 from feddag.learning.backends import choose
 from feddag.learning.evaluation import logits, sample_losses
 from feddag.learning.losses import cross_entropy
@@ -36,7 +36,7 @@ def client_of(model: str, shape: tuple[int, ...], stored: str = "float32", count
         x, scaling = generator.normal(size=(count, *shape)).astype(np.float32), Scaling()
     examples = Examples(x, generator.integers(0, 5, size=count), 5, scaling)
     nothing = examples.take(np.empty(0, dtype=np.int64))
-    networks = Networks(model, shape, 5)
+    networks = Networks(model, Problem(shape, 5))
     return Client("c", examples, nothing, nothing, networks, Seed(1), Seed(2))
 
 
@@ -45,8 +45,8 @@ def initial(client: Client, kind: str) -> Params:
         return Params.from_module(client.network.fresh(kind))  # type: ignore[attr-defined]
 
 
-def with_backend(name: str) -> LocalTraining:
-    return dataclasses.replace(LOCAL, backend=name)
+def on(backend: str, client: Client) -> Client:
+    return dataclasses.replace(client, backend=backend)
 
 
 @needs_kernels
@@ -74,7 +74,7 @@ def test_both_backends_train_the_same(
     for backend in ("torch", "native"):
         means: list[float] = []
         trained = sgd(
-            client, params, with_backend(backend), network=kind, train=train, sample_weights=weights,
+            on(backend, client), params, LOCAL, network=kind, train=train, sample_weights=weights,
             proximal=(0.1, centre), epoch_losses=means,
         )  # fmt: skip
         results.append(trained)
@@ -83,27 +83,27 @@ def test_both_backends_train_the_same(
     assert moved > 0
     assert (results[0] - results[1]).norm() < 1e-4 * moved
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
-    expected = logits(client, results[0], client.train, kind, "torch")
-    torch.testing.assert_close(
-        logits(client, results[0], client.train, kind, "native"), expected, rtol=1e-4, atol=1e-5
+    outputs, expected = (
+        logits(on(backend, client), results[0], client.train, kind) for backend in ("native", "torch")
     )
+    torch.testing.assert_close(outputs, expected, rtol=1e-4, atol=1e-5)
 
 
 @needs_kernels
 @pytest.mark.parametrize(("model", "shape"), [("conv3", (3, 32, 32)), ("conv4", (3, 64, 64))])
 def test_networks_with_dropout_learn_with_the_kernels(model: str, shape: tuple[int, ...]) -> None:
-    client = client_of(model, shape, "uint8", count=20)
+    client = on("native", client_of(model, shape, "uint8", count=20))
     params = initial(client, "single")
     # Dropout draws from another generator than torch's: compare what must agree, the loss without it.
-    trained = sgd(client, params, with_backend("native"))
+    trained = sgd(client, params, LOCAL)
     assert sample_losses(client, trained).mean() < sample_losses(client, params).mean()
-    assert trained == sgd(client, params, with_backend("native"))
-    assert trained != sgd(client, params, with_backend("native"), seed=Seed(99))
+    assert trained == sgd(client, params, LOCAL)
+    assert trained != sgd(client, params, LOCAL, seed=Seed(99))
 
 
 @needs_kernels
 def test_auto_takes_the_kernels_where_it_can() -> None:
-    network = Networks("lenet", (1, 28, 28), 5)
+    network = Networks("lenet", Problem((1, 28, 28), 5))
     assert str(choose("auto", network("dual"), (1, 28, 28))) == f"native ({native.isa()})"
     assert str(choose("torch", network("dual"), (1, 28, 28))) == "torch: as the settings say"
 
@@ -114,11 +114,11 @@ def other_loss(model: object, batch: object) -> Tensor:
 
 @needs_kernels
 def test_auto_falls_back_to_torch_and_says_why() -> None:
-    network = Networks("lenet", (1, 28, 28), 5)
+    network = Networks("lenet", Problem((1, 28, 28), 5))
     assert "other_loss" in choose("auto", network("single"), (1, 28, 28), loss=other_loss).reason
     assert "projector" in choose("auto", network("projected"), (1, 28, 28)).reason
     assert "part of encoder" in choose("auto", network("single"), (1, 28, 28), train=("primary.0.",)).reason
-    gru = Networks("gru", (20,), 5, integer_codes=True)
+    gru = Networks("gru", Problem((20,), 5, integer_codes=True))
     assert "gru" in choose("auto", gru("single"), (20,)).reason
     assert "forward pass of its own" in choose("auto", nn.Sequential(nn.Linear(2, 2)), (2,)).reason
     assert choose("auto", network("single"), (1, 28, 28), loss=cross_entropy).plan is not None
@@ -126,24 +126,26 @@ def test_auto_falls_back_to_torch_and_says_why() -> None:
 
 @needs_kernels
 def test_insisting_on_native_for_an_unknown_network_is_an_error_that_names_the_layer() -> None:
-    client = dataclasses.replace(
-        client_of("gru", (20,)), network=Networks("gru", (20,), 5, integer_codes=True)
-    )
+    network = Networks("gru", Problem((20,), 5, integer_codes=True))
+    client = dataclasses.replace(client_of("gru", (20,)), network=network, backend="native")
     with pytest.raises(InvalidInput, match=r"backend = 'native' is impossible here: primary \(gru\)"):
-        sgd(client, initial(client, "single"), with_backend("native"))
+        sgd(client, initial(client, "single"), LOCAL)
 
 
 def test_without_kernels_auto_means_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDDAG_NATIVE_ISA", "abacus")
-    network = Networks("lenet", (1, 28, 28), 5)
+    network = Networks("lenet", Problem((1, 28, 28), 5))
     choice = choose("auto", network("single"), (1, 28, 28))
     assert choice.plan is None
     assert choice.reason == native.why_not() != ""
 
 
-def test_an_unknown_backend_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    from feddag.experiment.settings import Experiment
+def test_an_unknown_backend_is_refused_in_one_sentence() -> None:
+    with pytest.raises(InvalidInput, match="engine.backend = \"fortran\": expected 'auto', 'torch' or 'native'"):
+        Experiment.from_settings({"engine": {"backend": "fortran"}})
+    assert Experiment().engine.backend == "auto"
 
-    with pytest.raises(ValueError, match="choose one of auto, torch, native"):
-        Experiment.model_validate({"training": {"backend": "fortran"}})
-    assert json.loads(Experiment().model_dump_json())["training"]["backend"] == "auto"
+
+def test_the_former_name_of_the_setting_is_answered_with_the_new_one() -> None:
+    with pytest.raises(InvalidInput, match=r"^training.backend: this setting is now engine.backend$"):
+        Experiment.from_settings({"training": {"backend": "torch"}})

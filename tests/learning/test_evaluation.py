@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,8 +10,8 @@ from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.examples import Examples
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
-from feddag.learning import evaluation
-from feddag.learning.evaluation import MOST_SCORED, Evaluate, evaluate, least_loss, logits, score, serve
+from feddag.engines.perform import MOST_SCORES, KnownScores
+from feddag.learning.evaluation import Evaluate, evaluate, least_loss, logits, score, serve
 from feddag.learning.sgd import sgd
 from feddag.reporting.tables.metrics import client_scores, summary
 
@@ -93,12 +95,12 @@ def test_classes_absent_from_the_test_samples_do_not_count_in_balanced_accuracy(
 
 
 def test_samples_that_many_clients_share_give_each_of_them_its_own_scores():
-    client, rows = toy_client(site), np.arange(6)
+    client, rows = replace(toy_client(site), known_scores=KnownScores()), np.arange(6)
     pool = client.test.x
     mine, other = client.test.y[rows], (client.test.y[rows] + 1) % 3  # another concept over the same images
     for params in (model(0), model(1), model(0)):
         for y in (mine, other, mine):
-            shared = Examples(pool[rows], y, 3, client.test.scaling, origin=(pool, rows))
+            shared = Examples(pool[rows], y, 3, client.test.scaling, origin="these rows")
             alone = Examples(pool[rows], y, 3, client.test.scaling)
             served = Deployment(models=(params,))
             got, expected = score(client, served, shared), score(client, served, alone)
@@ -107,8 +109,8 @@ def test_samples_that_many_clients_share_give_each_of_them_its_own_scores():
 
 
 def test_scores_of_shared_samples_are_remembered_for_a_bounded_number_of_models():
-    client, rows = toy_client(site), np.arange(6)
-    shared = Examples(client.test.x[rows], client.test.y[rows], 3, origin=(client.test.x, rows))
-    for seed in range(MOST_SCORED + 3):
+    client, rows = replace(toy_client(site), known_scores=KnownScores()), np.arange(6)
+    shared = Examples(client.test.x[rows], client.test.y[rows], 3, origin="these rows")
+    for seed in range(MOST_SCORES + 3):
         score(client, Deployment(models=(model(seed),)), shared)
-    assert len(evaluation._scored) == MOST_SCORED
+    assert len(client.known_scores) == MOST_SCORES

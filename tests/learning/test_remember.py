@@ -6,11 +6,10 @@ import pytest
 
 from feddag.core.algorithm import Server
 from feddag.core.errors import QuorumMissed
-from feddag.core.seeds import Seed
 from feddag.engines.inline import InlineEngine
 from feddag.learning.remember import hand_out
 from tests.contracts.toys import PowerCut
-from tests.support.toys import blob_site
+from tests.support.toys import blob_site, toy_server
 
 ARRAYS = {"pool": np.arange(3.0)}
 
@@ -23,15 +22,10 @@ class Setting:
     def server(self, round_: int) -> Server:
         site = blob_site()
         self.engine = PowerCut(InlineEngine(site), "c000", self.victims)
-        clients = tuple(site.federation.ids)
-        return Server(
-            engine=self.engine,
-            clients=clients,
-            cohort=clients,
+        return toy_server(
+            site,
+            self.engine,
             round=round_,
-            seed=Seed(0),
-            network=site.network,
-            num_classes=3,
             quorum=0.5,
             on_answers=lambda task, number, answers: self.asked.append(sorted(answers)),
         )
@@ -42,7 +36,7 @@ def test_only_those_who_do_not_hold_it_are_asked() -> None:
     server = setting.server(1)
     assert hand_out(ARRAYS, server.cohort, ("c001",), server) == ("c000", "c001", "c002")
     assert setting.asked == [["c000", "c002"]]
-    assert setting.engine.memory["c000"]["pool"].tolist() == [0.0, 1.0, 2.0]
+    assert setting.engine.memories.of["c000"]["pool"].tolist() == [0.0, 1.0, 2.0]
     assert hand_out(ARRAYS, server.cohort, server.cohort, server) == server.cohort
     assert len(setting.asked) == 1
 

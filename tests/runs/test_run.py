@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from feddag.core.errors import FederationError, Interrupted, InvalidInput
 from feddag.experiment.settings import Experiment
 from feddag.experiment.recipes import RECIPES
-from feddag.reporting.tables.events import log_digest, read_events
+from feddag.reporting.tables.log import log_digest, read_events
 from feddag.runs.simulate import resume, run
 
 SMALL = ("num_rounds=4", "num_clients=6", "fraction_train=0.5", "engine=inline", "evaluation.every=2")
@@ -61,9 +61,9 @@ def test_the_log_names_versions_machine_source_bytes_and_digests(finished):
     assert started["machine"]["versions"]["torch"]
     assert started["source"]["dataset"] == "digits"
     exchange = next(e for e in events if e["event"] == "exchange")
-    # MLP on 8×8 digits: 17,226 floats down and up; down 6 numbers and a word (the backend) about training,
+    # MLP on 8×8 digits: 17,226 floats down and up; down 7 numbers about training,
     # up the number of examples
-    assert exchange["bytes_down"] == exchange["clients"] * (17_226 * 4 + 7 * 8 + len("auto"))
+    assert exchange["bytes_down"] == exchange["clients"] * (17_226 * 4 + 7 * 8)
     assert exchange["bytes_up"] == exchange["clients"] * (17_226 * 4 + 8)
     assert len({e["digest"] for e in events if e["event"] in ("start", "round")}) == 5
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from feddag.core.errors import InvalidInput
-from feddag.reporting.tables.events import read_events
+from feddag.reporting.tables.log import read_events
 from feddag.reporting.terminal.progress import percent, result_table
 
 

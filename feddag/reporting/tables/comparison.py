@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of a comparison: pure functions of its finished runs. Accuracies are means over clients."""
+"""Tables of a comparison, computed from its finished runs. Accuracies are means over clients."""
 
 import csv
 import io
@@ -9,7 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
-from scipy.stats import rankdata
+
+from feddag.reporting import text as escapes
+from feddag.reporting.text import csv_cell, plural, printable
 
 Metric = str  # "accuracy" or "balanced_accuracy"
 METRICS = ("accuracy", "balanced_accuracy")
@@ -17,8 +19,9 @@ METRICS = ("accuracy", "balanced_accuracy")
 PROTOCOL = (
     "Final round, the served model without fine-tuning, mean over clients, in percent; ± is the standard "
     "deviation over seeds. Differences are paired by seed: same data, same cohorts. Bytes are both "
-    "directions together, without evaluation. Seconds are one run's, several runs may share the machine. "
-    "Rounds and bytes to a target are those at the first evaluated round whose mean test accuracy reaches it."
+    "directions together, without evaluation. Seconds are the time of one run; several runs may have shared "
+    "the machine. Rounds and bytes to a target are counted up to the first evaluated round whose mean test "
+    "accuracy reaches the target."
 )
 
 
@@ -62,7 +65,7 @@ class Line:
     std: dict[Metric, float]
     after: float | None
     newcomers: float | None
-    difference: tuple[float, float] | None  # to the first method: mean and deviation of paired differences
+    difference: tuple[float, float] | None  # from the first method: mean and deviation of paired differences
     rank: float
     bytes: float
     seconds: float
@@ -71,7 +74,7 @@ class Line:
 
 
 def read_outcome(folder: Path, method: str, setting: str, seed: int) -> Outcome:
-    """What a finished run folder says."""
+    """The result that a finished run folder holds."""
     result = json.loads((folder / "result.json").read_text())
     with (folder / "metrics.csv").open(newline="") as file:
         rows = [row for row in csv.DictReader(file) if row["accuracy"]]
@@ -113,7 +116,9 @@ def summarise(
     metric: Metric = "accuracy",
     targets: Sequence[float] = (),
 ) -> list[Line]:
-    """A line for each setting and method with at least one finished run."""
+    """One line per setting and method with at least one finished run."""
+    from scipy.stats import rankdata  # takes long to import
+
     lines: list[Line] = []
     for setting in settings:
         found = {m: [o for o in outcomes if o.method == m and o.setting == setting] for m in methods}
@@ -197,7 +202,7 @@ def _percent(value: float | None, spread: float | None = None) -> str:
 
 
 def _columns(lines: Sequence[Line], metric: Metric, targets: Sequence[float], first: str) -> list[int]:
-    """Columns worth showing: those that say something in at least one line."""
+    """The columns that are not empty in every line."""
     texts = [cells(line, metric) for line in lines]
     wide = range(len(headings(first, metric, targets)))
     return [c for c in wide if any(text[c] != "–" for text in texts)] if texts else [*wide]
@@ -210,36 +215,43 @@ def mean_ranks(lines: Sequence[Line]) -> dict[str, float]:
 
 
 def markdown(lines: Sequence[Line], first: str, metric: Metric, targets: Sequence[float], title: str) -> str:
-    """The tables as Markdown, one a setting."""
+    """The tables as Markdown, one table per setting."""
     keep = _columns(lines, metric, targets, first)
-    parts = [f"# {title}", "", PROTOCOL, ""]
-    head = [headings(first, metric, targets)[c] for c in keep]
+    parts = [f"# {escapes.markdown(title)}", "", PROTOCOL, ""]
+    head = [escapes.markdown(headings(first, metric, targets)[c]) for c in keep]
     for setting in dict.fromkeys(line.setting for line in lines):
         inside = [line for line in lines if line.setting == setting]
-        seeds = sorted({line.seeds for line in inside})
-        parts += [f"## {setting or 'results'} ({'/'.join(map(str, seeds))} seeds)", ""]
+        parts += [f"## {escapes.markdown(setting) or 'results'} ({_seeds(inside)})", ""]
         parts += ["| " + " | ".join(head) + " |", "|---" + "|---:" * (len(head) - 1) + "|"]
         for line in inside:
             text = cells(line, metric)
-            parts.append("| " + " | ".join(text[c] for c in keep) + " |")
+            parts.append("| " + " | ".join(escapes.markdown(text[c]) for c in keep) + " |")
         parts.append("")
     if len({line.setting for line in lines}) > 1:
         ranks = sorted(mean_ranks(lines).items(), key=lambda item: item[1])
-        parts += ["Mean rank over settings: " + ", ".join(f"{m} {r:.2f}" for m, r in ranks) + ".", ""]
+        words = ", ".join(f"{escapes.markdown(m)} {r:.2f}" for m, r in ranks)
+        parts += [f"Mean rank over settings: {words}.", ""]
     return "\n".join(parts)
 
 
+def _seeds(lines: Sequence[Line]) -> str:
+    """How many seeds the lines have: "3 seeds", or "2 to 3 seeds" where runs are missing."""
+    least, most = min(line.seeds for line in lines), max(line.seeds for line in lines)
+    return plural(most, "seed") if least == most else f"{least} to {plural(most, 'seed')}"
+
+
 def latex(lines: Sequence[Line], first: str, metric: Metric, targets: Sequence[float]) -> str:
-    """The tables as LaTeX (booktabs), one a setting, the best mean in bold."""
+    """The tables as LaTeX (booktabs), one table per setting, the best mean in bold."""
     keep = _columns(lines, metric, targets, first)
-    head = [_escape(headings(first, metric, targets)[c]) for c in keep]
+    head = [escapes.latex(headings(first, metric, targets)[c]) for c in keep]
+    begin = f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}"
     parts: list[str] = []
     for setting in dict.fromkeys(line.setting for line in lines):
         inside = [line for line in lines if line.setting == setting]
-        parts += [f"% {setting or 'results'}", f"\\begin{{tabular}}{{l{'r' * (len(head) - 1)}}}", "\\toprule"]
+        parts += [f"% {printable(setting) or 'results'}", begin, "\\toprule"]
         parts += [" & ".join(head) + " \\\\", "\\midrule"]
         for line in inside:
-            text = [_escape(cells(line, metric)[c]).replace("±", "$\\pm$") for c in keep]
+            text = [escapes.latex(cells(line, metric)[c]) for c in keep]
             if line.rank == min(other.rank for other in inside):
                 text[1] = f"\\textbf{{{text[1]}}}"
             parts.append(" & ".join(text) + " \\\\")
@@ -247,12 +259,8 @@ def latex(lines: Sequence[Line], first: str, metric: Metric, targets: Sequence[f
     return "\n".join(parts)
 
 
-def _escape(text: str) -> str:
-    return text.replace("%", "\\%").replace("_", "\\_").replace("–", "--")
-
-
 def outcomes_csv(outcomes: Sequence[Outcome]) -> str:
-    """Every finished run as a row."""
+    """The finished runs as CSV, one row per run."""
     columns = ["method", "setting", "seed", *METRICS, *(f"{m}_after_training" for m in METRICS)]
     columns += [*(f"newcomers_{m}" for m in METRICS), "bytes_down", "bytes_up", "seconds"]
     text = io.StringIO()
@@ -260,12 +268,13 @@ def outcomes_csv(outcomes: Sequence[Outcome]) -> str:
     writer.writerow(columns)
     for o in outcomes:
         scores = [report.get(m, "") for report in (o.scores, o.after, o.newcomers) for m in METRICS]
-        writer.writerow([o.method, o.setting, o.seed, *scores, o.bytes_down, o.bytes_up, o.seconds])
+        names = [csv_cell(o.method), csv_cell(o.setting)]
+        writer.writerow([*names, o.seed, *scores, o.bytes_down, o.bytes_up, o.seconds])
     return text.getvalue()
 
 
 def summary_csv(lines: Sequence[Line], targets: Sequence[float]) -> str:
-    """Every method and setting as a row, over seeds."""
+    """Means over seeds as CSV, one row per method and setting."""
     columns = ["method", "setting", "seeds", *(f"{m}_{s}" for m in METRICS for s in ("mean", "std"))]
     columns += ["difference_mean", "difference_std", "rank", "bytes", "seconds"]
     columns += [f"{what}_{target:g}" for target in targets for what in ("reached", "rounds_to", "bytes_to")]
@@ -277,5 +286,6 @@ def summary_csv(lines: Sequence[Line], targets: Sequence[float]) -> str:
         reached = [x for n, *rest in line.targets for x in (n, *(rest if n else ("", "")))]
         difference = line.difference or ("", "")
         cost = (line.rank, line.bytes, line.seconds)
-        writer.writerow([line.method, line.setting, line.seeds, *scores, *difference, *cost, *reached])
+        names = [csv_cell(line.method), csv_cell(line.setting)]
+        writer.writerow([*names, line.seeds, *scores, *difference, *cost, *reached])
     return text.getvalue()

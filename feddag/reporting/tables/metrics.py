@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures from evaluation counts: per client, and their mean and spread over clients."""
+"""Accuracies from evaluation counts: per client, and their mean and spread over clients."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 PROTOCOL = (
-    "accuracy: share of right predictions on a client's own test samples; balanced accuracy: mean recall "
-    "over the classes in the client's test samples; both averaged over clients without weights, std is the "
-    "spread over clients. 'before' is the served model as it is (headline), 'after' the same model after "
-    "local training on the client's training samples. 'final' is the last round, 'chosen' the round with "
-    "the best mean balanced accuracy on validation samples, which are held out from training data; test "
-    "samples choose nothing."
+    "accuracy: share of correct predictions on a client's own test samples; balanced accuracy: mean recall "
+    "over the classes in the client's test samples; both are averaged over clients without weights; std is "
+    "the standard deviation over clients. 'before' is the model that the server gives the client (this is "
+    "the main result), 'after' is the same model after local training on the client's training samples. "
+    "'final' is the last round, 'chosen' is the round with the best mean balanced accuracy on validation "
+    "samples, which are held out from the training data. Test samples are never used to choose anything."
 )
 
 

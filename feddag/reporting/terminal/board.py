@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees while a comparison goes on: a live table in a terminal, plain lines elsewhere."""
+"""What a person sees during a comparison: a live table in a terminal, plain lines elsewhere."""
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -7,17 +7,18 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
-from rich.table import Table
 
 from feddag.reporting.tables.comparison import Line, Metric, Outcome, cells, headings
+from feddag.reporting.terminal.console import TextTable, safe_console, say
 from feddag.reporting.terminal.progress import megabytes, percent
+from feddag.reporting.text import plural
 
 
 class CompareBoard:
-    """Shows a row for each method and setting; `quiet` shows failures alone."""
+    """Shows one row per method and setting. With `quiet` it shows only failures."""
 
     def __init__(self, console: Console, metric: Metric, quiet: bool = False) -> None:
-        self.console, self.metric, self.quiet = console, metric, quiet
+        self.console, self.metric, self.quiet = safe_console(console), metric, quiet
         self.names: dict[str, tuple[str, str, int, int]] = {}  # method, setting, seed, rounds
         self.outcomes: dict[str, Outcome] = {}
         self.failures: dict[str, str] = {}
@@ -36,11 +37,11 @@ class CompareBoard:
             self._live.stop()
 
     def expect(self, cells: Mapping[str, tuple[str, str, Any]]) -> None:
-        """All cells, before the first starts."""
+        """Tell the board every cell, before the first one starts."""
         self.names = {name: (m, s, e.seed, e.num_rounds) for name, (m, s, e) in cells.items()}
 
     def progress(self, name: str, news: Mapping[str, Any]) -> None:
-        """A round is done."""
+        """Record a finished round of a run."""
         with self._lock:
             score = self.news.get(name, (0, None))[1]
             if "scores" in news:
@@ -48,7 +49,7 @@ class CompareBoard:
             self.news[name] = (news["round"], score)
 
     def finished(self, name: str, outcome: Outcome) -> None:
-        """A run is complete."""
+        """Record a complete run."""
         with self._lock:
             self.outcomes[name] = outcome
             self.news.pop(name, None)
@@ -56,7 +57,7 @@ class CompareBoard:
         self._line(name, f"{percent(outcome.scores[self.metric])}, {traffic}, {outcome.seconds:.1f} s")
 
     def failed(self, name: str, reason: str) -> None:
-        """A run ended without a result."""
+        """Record a run that ended without a result."""
         with self._lock:
             self.failures[name] = reason
             self.news.pop(name, None)
@@ -68,15 +69,14 @@ class CompareBoard:
         method, setting, seed, _ = self.names[name]
         done = len(self.outcomes) + len(self.failures)
         where = " ".join(part for part in (method, setting, f"seed {seed}") if part)
-        line = f"[{done}/{len(self.names)}] {where}: {text}"
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        say(self.console, f"[{done}/{len(self.names)}] {where}: {text}")
 
-    def table(self) -> Table:
+    def table(self) -> TextTable:
         """The state of the grid."""
         done = len(self.outcomes) + len(self.failures)
-        table = Table(title=f"{done} of {len(self.names)} runs done", title_justify="left", box=None)
+        table = TextTable(f"{done} of {plural(len(self.names), 'run')} done", box=None)
         for heading in ("method", "setting", "seeds", self.metric.replace("_", " "), "now"):
-            table.add_column(heading, justify="right" if heading == "seeds" else "left")
+            table.heading(heading, "right" if heading == "seeds" else "left")
         with self._lock:
             rows: dict[tuple[str, str], list[str]] = {}
             for name, (method, setting, _, _) in self.names.items():
@@ -91,26 +91,26 @@ class CompareBoard:
                     if n in self.news
                 ]
                 now += [f"seed {self.names[n][2]} failed" for n in names if n in self.failures]
-                table.add_row(method, setting, f"{len(ready)}/{len(names)}", percent(score), ", ".join(now))
+                table.line(method, setting, f"{len(ready)}/{len(names)}", percent(score), ", ".join(now))
         return table
 
 
 def comparison_tables(
     lines: Sequence[Line], first: str, metric: Metric, targets: Sequence[float]
-) -> list[Table]:
-    """The result for a terminal, one table a setting; the files have more columns."""
+) -> list[TextTable]:
+    """The result for a terminal, one table per setting; the files have more columns."""
     head = headings(first, metric, targets)
     keep = [
         c for c, name in enumerate(head) if c < 2 or name.startswith(("vs ", "rank", "MB", "s", "rounds"))
     ]
     tables = []
     for setting in dict.fromkeys(line.setting for line in lines):
-        table = Table(title=setting or None, title_justify="left")
+        table = TextTable(setting)
         for c in keep:
-            table.add_column(head[c], justify="right" if c else "left")
+            table.heading(head[c], "right" if c else "left")
         for line in lines:
             if line.setting == setting:
                 text = cells(line, metric)
-                table.add_row(*(text[c] for c in keep))
+                table.line(*(text[c] for c in keep))
         tables.append(table)
     return tables

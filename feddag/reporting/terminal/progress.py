@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a person sees while a run goes on: a bar in a terminal, plain lines elsewhere, or nothing."""
+"""What a person sees during a run: a progress bar in a terminal, plain lines elsewhere, or nothing."""
 
 import time
 from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
+
+from feddag.reporting.terminal.console import TextTable, safe_console, say
+from feddag.reporting.text import ascii_only, listed, plural, printable
 
 Event = dict[str, Any]
+FAILURES_SHOWN = 3  # per question to the clients
 
 
 def percent(value: float | None) -> str:
@@ -22,10 +25,10 @@ def megabytes(count: int) -> str:
 
 
 class Watcher:
-    """Shows the events of a run; `quiet` shows warnings and the folder alone."""
+    """Shows the events of a run. With `quiet` it shows only warnings and the folder of the results."""
 
     def __init__(self, console: Console, rounds: int, quiet: bool = False) -> None:
-        self.console, self.rounds, self.quiet = console, rounds, quiet
+        self.console, self.rounds, self.quiet = safe_console(console), rounds, quiet
         self.accuracy = ""
         self.stage = "start"
         self._bar: Progress | None = None
@@ -34,10 +37,10 @@ class Watcher:
     def __enter__(self) -> "Watcher":
         if self.console.is_terminal and not self.quiet:
             columns = (
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
-                TextColumn("{task.fields[figures]}"),
+                TextColumn("{task.fields[figures]}", markup=False),
                 TextColumn("left"),
                 TimeRemainingColumn(),
             )
@@ -51,27 +54,36 @@ class Watcher:
             self._bar.stop()
 
     def __call__(self, event: Event) -> None:
-        """Show one event."""
+        """Show one event; unknown kinds of events are ignored."""
         show = getattr(self, f"_on_{event['event']}", None)
         if show is not None:
             show(event)
 
-    def _line(self, text: str, style: str | None = None) -> None:
+    def _line(self, text: str) -> None:
         if not self.quiet:
-            self.console.print(text, style=style, highlight=False)
+            say(self.console, text)
+
+    def _warn(self, text: str) -> None:
+        say(self.console, f"warning: {text}", style="yellow")
+
+    def _update_bar(self, description: str, **fields: Any) -> None:
+        if self._bar is not None:
+            fit = ascii_only if self.console.options.ascii_only else str
+            words: dict[str, Any] = {k: fit(v) if isinstance(v, str) else v for k, v in fields.items()}
+            self._bar.update(self._task, description=fit(printable(description)), **words)
 
     def _on_started(self, event: Event) -> None:
         source, experiment = event["source"], event["experiment"]
         part = "" if source["complete"] else ", a subset or stand-in"
         self._line(
             f"{experiment['algorithm']['name']} on {source['dataset']} ({source['kind']}{part}): "
-            f"{event['clients']} clients, {experiment['num_rounds']} rounds, model {event['model']}, "
-            f"engine {experiment['engine']['name']}, seed {experiment['seed']}"
+            f"{plural(event['clients'], 'client')}, {plural(experiment['num_rounds'], 'round')}, "
+            f"model {event['model']}, engine {experiment['engine']['name']}, seed {experiment['seed']}"
         )
         self._line(f"folder {event['folder']}")
         if event["clients_without_samples"]:
-            names = ", ".join(event["clients_without_samples"][:5])
-            self._warn(f"clients without training samples are evaluated only: {names}")
+            names = listed(event["clients_without_samples"])
+            self._warn(f"clients without training samples are only evaluated: {names}")
 
     def _on_resumed(self, event: Event) -> None:
         self._on_started(event)
@@ -79,20 +91,21 @@ class Watcher:
     def _on_warning(self, event: Event) -> None:
         self._warn(event["text"])
 
-    def _warn(self, text: str) -> None:
-        self.console.print(f"warning: {text}", style="yellow", highlight=False)
-
     def _on_exchange(self, event: Event) -> None:
-        for client, reason in list(event["failures"].items())[:3]:
+        failures = list(event["failures"].items())
+        for client, reason in failures[:FAILURES_SHOWN]:
             self._warn(f"round {event['round']}: client '{client}' failed in '{event['task']}': {reason}")
+        if len(failures) > FAILURES_SHOWN:
+            more = plural(len(failures) - FAILURES_SHOWN, "more client")
+            self._warn(f"round {event['round']}: {more} failed in '{event['task']}'")
 
     def _on_answer(self, event: Event) -> None:
+        step = f"{event['task']} {event['done']}/{event['asked']}"
         if self._bar is not None:
-            step = f"{event['task']} {event['done']}/{event['asked']}"
-            self._bar.update(self._task, description=f"{self.stage}  {step}")
+            self._update_bar(f"{self.stage}  {step}")
         elif event["asked"] >= 20 and time.monotonic() - self._last >= 5.0:
             self._last = time.monotonic()
-            self._line(f"{self.stage}  {event['task']} {event['done']}/{event['asked']} clients")
+            self._line(f"{self.stage}  {step} clients")
 
     def _on_start(self, event: Event) -> None:
         self.stage = "round 1"
@@ -101,7 +114,7 @@ class Watcher:
         figures = f"{self.accuracy}{event['seconds']:.2f} s/round"
         self.stage = f"round {min(event['round'] + 1, self.rounds)}"
         if self._bar is not None:
-            self._bar.update(self._task, completed=event["round"], description=self.stage, figures=figures)
+            self._update_bar(self.stage, completed=event["round"], figures=figures)
         elif time.monotonic() - self._last >= 1.0 or event["round"] == self.rounds:
             self._last = time.monotonic()
             self._line(f"round {event['round']}/{self.rounds}  {figures}")
@@ -110,22 +123,22 @@ class Watcher:
         test = event["test"]
         self.accuracy = f"accuracy {percent(test['accuracy'])} ± {percent(test['accuracy_std'])}  "
         if self._bar is None:
-            self._line(f"round {event['round']}/{self.rounds}  {self.accuracy}balanced "
-                       f"{percent(test['balanced_accuracy'])}")  # fmt: skip
+            balanced = percent(test["balanced_accuracy"])
+            self._line(f"round {event['round']}/{self.rounds}  {self.accuracy}balanced {balanced}")
 
     def _on_finished(self, event: Event) -> None:
         if self._bar is not None:
             self._bar.stop()
         if not self.quiet:
             self.console.print(result_table(event))
-        self.console.print(f"results in {event['folder']}", highlight=False, soft_wrap=True)
+        say(self.console, f"results in {event['folder']}")
 
 
-def result_table(result: Event) -> Table:
-    """Final and validation-chosen accuracy, before and after local training, and the cost."""
-    table = Table(title=f"{result['algorithm']}: accuracy over clients, mean ± spread")
+def result_table(result: Event) -> TextTable:
+    """Accuracy of the final and of the chosen round, before and after local training, and the cost."""
+    table = TextTable(f"{result['algorithm']}: accuracy, mean ± spread over clients")
     for heading in ("round", "model", "accuracy", "balanced accuracy"):
-        table.add_column(heading, justify="left" if heading in ("round", "model") else "right")
+        table.heading(heading, "left" if heading in ("round", "model") else "right")
     for name in ("final", "chosen", "newcomers"):
         scores = result.get(name)
         if scores is None:
@@ -133,14 +146,15 @@ def result_table(result: Event) -> Table:
         for when, words in (("before", "as served"), ("after", "after local training")):
             if when in scores:
                 s = scores[when]
-                table.add_row(
+                table.line(
                     f"{name} ({scores['round']})",
                     words,
                     f"{percent(s['accuracy'])} ± {percent(s['accuracy_std'])}",
                     f"{percent(s['balanced_accuracy'])} ± {percent(s['balanced_accuracy_std'])}",
                 )
-    table.caption = (
+    table.note(
         f"{megabytes(result['bytes_down'])} down, {megabytes(result['bytes_up'])} up, "
-        f"{result['seconds']:.1f} s in {result['rounds']} rounds, {result['failures']} client failures"
+        f"{result['seconds']:.1f} s in {plural(result['rounds'], 'round')}, "
+        f"{plural(result['failures'], 'client failure')}"
     )
     return table

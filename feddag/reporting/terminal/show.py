@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run folder says, for people: the result of a finished run, or where an unfinished one stands."""
+"""What a run folder tells people: the result of a finished run, or how far an unfinished run has come."""
 
 import json
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from feddag.core.errors import InvalidInput
-from feddag.reporting.tables.log import read_events
+from feddag.reporting.tables.log import Event, read_events
+from feddag.reporting.terminal.console import TextTable, safe_console, say
 from feddag.reporting.terminal.progress import percent, result_table
+from feddag.reporting.text import plural
+
+ROUNDS_SHOWN = 20
 
 
 def show_run(folder: Path, console: Console) -> None:
@@ -21,37 +24,44 @@ def show_run(folder: Path, console: Console) -> None:
     about = next((e for e in events if e["event"] in ("started", "resumed")), None)
     if about is None:
         raise InvalidInput(f"the run in {folder} has not started yet")
+    safe_console(console)
     experiment, source = about["experiment"], about["source"]
-    console.print(
-        f"[bold]{experiment['algorithm']['name']}[/bold] on {source['dataset']} ({source['kind']}, "
+    say(
+        console,
+        f"{experiment['algorithm']['name']} on {source['dataset']} ({source['kind']}, "
         f"{source['train_samples']:,} + {source['test_samples']:,} samples"
-        f"{'' if source['complete'] else ', not the full set'}), {about['clients']} clients",
-        highlight=False,
+        f"{'' if source['complete'] else ', not the full set'}), {plural(about['clients'], 'client')}",
+        style="bold",
     )
-    console.print(
-        f"partition: {about['notes'].get('partition', '')}; model {about['model']}", highlight=False
-    )
-    curve = Table(box=None, header_style="dim")
-    for heading in ("round", "accuracy", "spread", "balanced", "loss"):
-        curve.add_column(heading, justify="right")
+    partition = about["notes"].get("partition", "")
+    say(console, f"partition: {partition or 'not named'}; model {about['model']}")
     evaluations = [e for e in events if e["event"] == "evaluation"]
-    for event in evaluations[:: max(1, len(evaluations) // 20)]:
+    if evaluations:
+        console.print(_curve(evaluations))
+    result = folder / "result.json"
+    if result.is_file():
+        console.print(result_table(json.loads(result.read_text())))
+    else:
+        done = max((e["round"] for e in events if e["event"] == "round"), default=0)
+        say(
+            console,
+            f"unfinished: round {done} of {experiment['num_rounds']}; go on with: feddag resume {folder}",
+        )
+
+
+def _curve(evaluations: list[Event]) -> TextTable:
+    """About twenty of the evaluated rounds, always with the last one."""
+    table = TextTable(box=None, header_style="dim")
+    for heading in ("round", "accuracy", "spread", "balanced", "loss"):
+        table.heading(heading, "right")
+    step = -(-len(evaluations) // ROUNDS_SHOWN)
+    for event in evaluations[::-1][::step][::-1]:
         test = event["test"]
-        curve.add_row(
+        table.line(
             str(event["round"]),
             percent(test["accuracy"]),
             percent(test["accuracy_std"]),
             percent(test["balanced_accuracy"]),
             "–" if test["loss"] is None else f"{test['loss']:.4f}",
         )
-    console.print(curve)
-    result = folder / "result.json"
-    if result.is_file():
-        console.print(result_table(json.loads(result.read_text())))
-    else:
-        done = max((e["round"] for e in events if e["event"] == "round"), default=0)
-        console.print(
-            f"unfinished: round {done} of {experiment['num_rounds']}; go on with: feddag resume {folder}",
-            highlight=False,
-            soft_wrap=True,
-        )
+    return table

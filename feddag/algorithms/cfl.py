@@ -8,15 +8,16 @@ max ‖ΔW‖ > ε2. Splits are kept as a tree with the model and updates at eac
 import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
 from feddag.clustering.agglomerative import cut_into, link
 from feddag.clustering.similarity import gradient_angles, gradient_angles_between
-from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.algorithm import Server, algorithm, broadcast, place_cohort
 from feddag.core.averaging import mean, step_each
+from feddag.core.clustering import Clustering, View
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.errors import QuorumMissed
@@ -80,6 +81,7 @@ class CFL:
     min_seen: Annotated[float, Gt(0), Le(1)] = 0.8  # share of members heard since the last split (ours)
 
     tasks = (train,)
+    clusters_at_start: ClassVar[bool] = False
 
     def start(self, server: Server) -> State:
         """Everybody in one cluster."""
@@ -88,8 +90,9 @@ class CFL:
 
     def round(self, state: State, server: Server) -> State:
         """FedAvg within each cluster, then split those that have converged to a disagreement."""
-        questions = train_own(state.models, state.clusters.labels(), server.cohort, self.local)
-        replies = server.ask(train, questions)
+        state, cohort = place_cohort(self.onboard, state, lambda s: s.clusters.labels(), server)
+        requests = train_own(state.models, state.clusters.labels(), cohort, self.local)
+        replies = server.ask(train, requests)
         state_after = replace(
             state,
             models=step_each(state.models, state.clusters.group(replies)),
@@ -104,7 +107,7 @@ class CFL:
             state_after = replace(state_after, peaks=tuple(peaks))
             if server.round > self.min_rounds and self._disagrees(state_after, k, len(seen), *norms[k]):
                 state_after = self._split(state_after, k, state.models[k], server)
-        server.note(clusters=len(state_after.clusters), norms={str(k): n for k, n in norms.items()})
+        server.note(num_clusters=len(state_after.clusters), norms={str(k): n for k, n in norms.items()})
         return state_after
 
     def _disagrees(self, state: State, k: int, seen: int, mean_norm: float, max_norm: float) -> bool:
@@ -152,6 +155,16 @@ class CFL:
         """The model of the client's cluster; outside of all clusters, whichever fits its data best."""
         labels = state.clusters.labels()
         return Deployment(models=(state.models[labels[client]],) if client in labels else state.models)
+
+    def clustering(self, state: State) -> Clustering:
+        """The clusters after all splits, and the angles between the updates heard since the last one."""
+        heard = {client: reply.update.vector.numpy() for client, reply in state.window.items()}
+        views = {}
+        if len(heard) > 1:
+            views["Update angles"] = View(gradient_angles(np.stack([*heard.values()])), "degrees")
+        splits = "No split so far." if not state.splits else f"Splits so far: {len(state.splits)}."
+        how = f"A cluster is split when its members' updates contradict each other. {splits}"
+        return Clustering(clusters=state.clusters, how=how, clients=tuple(heard), views=views)
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Newcomers descend the tree of splits."""

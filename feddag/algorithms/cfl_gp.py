@@ -7,7 +7,7 @@ is its column of the profile G; k-means on G's leading left singular directions 
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge
@@ -20,8 +20,10 @@ from feddag.clustering.profiles import (
     matched_labels,
 )
 from feddag.clustering.spectral import kmeans_labels
-from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.algorithm import Server, algorithm, broadcast, place_cohort
 from feddag.core.averaging import add_means, step_each
+from feddag.core.clustering import Clustering, View
+from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
@@ -33,8 +35,8 @@ from feddag.learning.train import train, train_own
 
 
 @message
-class Tell:
-    """Tell some coordinates of your gradient at each of these models."""
+class AskGradients:
+    """Send some coordinates of your gradient at each of these models."""
 
     models: tuple[Params, ...] = public()
     mask: int  # the number the coordinates are drawn from, the same for everybody and all rounds
@@ -42,15 +44,15 @@ class Tell:
 
 
 @message
-class Told:
-    """The gradients, one row a model."""
+class Gradients:
+    """The gradients, one row per model."""
 
     gradients: np.ndarray = sensitive("update")
 
 
 @message
-class TrainAndTell:
-    """Train your cluster's model, and tell your gradient at the criterion (the same model if left out)."""
+class TrainWithGradient:
+    """Train your cluster's model, and send your gradient at the criterion (the same model if left out)."""
 
     params: Params = public()
     local: LocalTraining
@@ -60,7 +62,7 @@ class TrainAndTell:
 
 
 @message
-class TrainedAndTold:
+class TrainedWithGradient:
     """What training changed, and the gradient at the criterion."""
 
     update: Params = sensitive("update")
@@ -92,18 +94,18 @@ def masked(gradient: Params, mask: int, compression: int) -> np.ndarray:
 
 
 @client_task
-def tell(request: Tell, client: Client) -> Told:
+def ask_gradients(request: AskGradients, client: Client) -> Gradients:
     """The gradient over all own training samples at each model."""
     rows = [masked(mean_gradient(client, m), request.mask, request.compression) for m in request.models]
-    return Told(gradients=np.stack(rows))
+    return Gradients(gradients=np.stack(rows))
 
 
 @client_task
-def train_and_tell(request: TrainAndTell, client: Client) -> TrainedAndTold:
+def train_with_gradient(request: TrainWithGradient, client: Client) -> TrainedWithGradient:
     """Train on own data; the gradient is taken before training."""
     gradient = mean_gradient(client, request.criterion or request.params)
     trained = sgd(client, request.params, request.local)
-    return TrainedAndTold(
+    return TrainedWithGradient(
         update=trained - request.params,
         examples=len(client.train),
         gradient=masked(gradient, request.mask, request.compression),
@@ -122,7 +124,8 @@ class CFLGP:
     compression: Annotated[int, Ge(1)] = 1  # tell one coordinate in so many; authors: 100 available, off
     normalise: bool = False  # gradients of length 1; authors: commented out, so large losses dominate
 
-    tasks = (train, tell, train_and_tell)
+    tasks = (train, ask_gradients, train_with_gradient)
+    clusters_at_start: ClassVar[bool] = True
 
     def start(self, server: Server) -> State:
         """Everybody's gradient at one random model, which then is the start of every cluster."""
@@ -148,13 +151,14 @@ class CFLGP:
 
     def round(self, state: State, server: Server) -> State:
         """Train own cluster's model; in clustering rounds also tell the gradient at the criterion."""
+        state, cohort = place_cohort(self.onboard, state, lambda s: s.assignment, server)
         labels = state.assignment
         if server.round >= self.clustering_rounds or server.round % self.period:
-            plain = train_own(state.models, labels, server.cohort, self.local)
+            plain = train_own(state.models, labels, cohort, self.local)
             return replace(state, models=add_means(state.models, server.ask_mean(train, plain, labels)))
         criterion = state.models[state.turn]
         requests = [
-            TrainAndTell(
+            TrainWithGradient(
                 params=model,
                 local=self.local,
                 criterion=None if k == state.turn else criterion,
@@ -163,7 +167,7 @@ class CFLGP:
             )
             for k, model in enumerate(state.models)
         ]
-        answers = server.ask(train_and_tell, {c: requests[labels[c]] for c in server.cohort})
+        answers = server.ask(train_with_gradient, {c: requests[labels[c]] for c in cohort})
         told = {client: self._scaled(answer.gradient) for client, answer in answers.items()}
         stepped = replace(state, models=step_each(state.models, _by_model(answers, labels)))
         return self._cluster(stepped, criterion, told, server)
@@ -187,7 +191,8 @@ class CFLGP:
         points = columns @ directions.T
         former = np.array([state.assignment[client] for client in clients])
         labels = matched_labels(kmeans_labels(points, count, self._seed(server)), former, count)
-        server.note(cluster_sizes=np.bincount(labels, minlength=count).tolist(), criterion=turn)
+        sizes = np.bincount(labels, minlength=count)
+        server.note(num_clusters=int((sizes > 0).sum()), sizes=sizes.tolist(), criterion=turn)
         fixed = server.round + self.period >= self.clustering_rounds
         return State(
             models=state.models,
@@ -204,6 +209,18 @@ class CFLGP:
         """The assigned model; an unknown client takes the one that fits its data best."""
         known = client in state.assignment
         return Deployment(models=(state.models[state.assignment[client]],) if known else state.models)
+
+    def clustering(self, state: State) -> Clustering:
+        """The assignment in use, and distances along the leading directions of the gradient profile."""
+        profiled = tuple(state.assignment)[: len(state.points_NF)]  # newcomers have no point
+        points_NF = state.points_NF
+        distances_NN = np.linalg.norm(points_NF[:, None] - points_NF[None, :], axis=2)
+        return Clustering(
+            clusters=Clusters.from_labels([*state.assignment], state.assignment.values()),
+            how=f"k-means on gradients at {len(state.models)} models in turn.",
+            clients=profiled,
+            views={"Gradient profile": View(distances_NN, "distance")},
+        )
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Newcomers tell their gradients where the profile was taken, and join the nearest centroid."""
@@ -222,8 +239,8 @@ class CFLGP:
     def _ask(
         self, server: Server, models: tuple[Params, ...], clients: tuple[str, ...]
     ) -> dict[str, np.ndarray]:
-        request = Tell(models=models, mask=self._mask(server), compression=self.compression)
-        replies = server.ask(tell, broadcast(request, clients))
+        request = AskGradients(models=models, mask=self._mask(server), compression=self.compression)
+        replies = server.ask(ask_gradients, broadcast(request, clients))
         return {client: self._scaled(reply.gradients) for client, reply in replies.items()}
 
     def _scaled(self, gradients: np.ndarray) -> np.ndarray:

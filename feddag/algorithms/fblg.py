@@ -30,16 +30,16 @@ WIDTH = 0.1  # of the length exp(−sim² / 0.1); authors' code
 
 
 @message
-class Look:
-    """Train this model, then look at so much noise with it."""
+class EmbedNoise:
+    """Train this model, then send its mean features of noise samples."""
 
     params: Params = public()
     local: LocalTraining
-    noise: int
+    noise: int  # number of noise samples
 
 
 @message
-class Seen:
+class Embedding:
     """The mean features of the noise as a distribution."""
 
     embedding: np.ndarray = sensitive("embedding")
@@ -55,7 +55,7 @@ class State:
 
 
 @client_task
-def look(request: Look, client: Client) -> Seen:
+def embed_noise(request: EmbedNoise, client: Client) -> Embedding:
     """Features of standard normal inputs, the same for everybody, under the locally trained encoder."""
     trained = sgd(client, request.params, request.local)
     shape = (request.noise, *client.train.inputs(slice(0, 1)).shape[1:])
@@ -64,7 +64,7 @@ def look(request: Look, client: Client) -> Seen:
     with torch.no_grad():
         features = model.module.encode("primary", noise).relu().double().mean(0).numpy()  # type: ignore[operator]
     features = features + 1e-12  # an encoder that is silent on noise still gives a distribution
-    return Seen(embedding=features / features.sum())
+    return Embedding(embedding=features / features.sum())
 
 
 def graph_distances(embeddings_NF: np.ndarray) -> np.ndarray:
@@ -111,13 +111,13 @@ class FBLG:
     candidates: Annotated[float, Gt(0), Le(1)] = 0.5  # share of highest-loss clients; authors: 0.5 or 0.4
     noise: Annotated[int, Ge(1)] = 64  # size of the noise batch; the authors' batch size
 
-    tasks = (look, compare, train)
+    tasks = (embed_noise, compare, train)
 
     def start(self, server: Server) -> State:
         """Everybody trains once, for the graph alone: the global model stays as it is."""
         params = server.initial_params()
-        request = Look(params=params, local=self.local, noise=self.noise)
-        replies = server.ask(look, broadcast(request, server.clients))
+        request = EmbedNoise(params=params, local=self.local, noise=self.noise)
+        replies = server.ask(embed_noise, broadcast(request, server.clients))
         distances_NN = graph_distances(np.stack([reply.embedding for reply in replies.values()]))
         return State(params=params, clients=tuple(replies), distances_NN=distances_NN)
 

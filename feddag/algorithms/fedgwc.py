@@ -6,15 +6,16 @@ that has settled, clients with like perceptions of each other are put together b
 """
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 from annotated_types import Ge, Gt
 from scipy.spatial.distance import cdist
 
 from feddag.clustering.spectral import davies_bouldin, spectral_embedding, spectral_labels
-from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.algorithm import Server, algorithm, broadcast, place_cohort
 from feddag.core.averaging import step
+from feddag.core.clustering import Clustering, View
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
@@ -104,6 +105,7 @@ class FedGWC:
     epsilon: Annotated[float, Ge(0)] = 5e-5  # settled below this; authors: 1e-5, which takes 200+ rounds
 
     tasks = (train_with_losses, compare)
+    clusters_at_start: ClassVar[bool] = False
 
     def start(self, server: Server) -> State:
         """Everybody in one cluster, nobody nearer to anybody."""
@@ -113,9 +115,10 @@ class FedGWC:
 
     def round(self, state: State, server: Server) -> State:
         """FedAvg and new interactions in each cluster, then split those that have settled."""
+        state, cohort = place_cohort(self.onboard, state, lambda s: s.clusters.labels(), server)
         requests = [Train(params=leaf.params, local=self.local) for leaf in state.leaves]
         labels = state.clusters.labels()
-        replies = server.ask(train_with_losses, {c: requests[labels[c]] for c in server.cohort})
+        replies = server.ask(train_with_losses, {c: requests[labels[c]] for c in cohort})
         clusters, leaves = state.clusters, list(state.leaves)
         for k, answers in state.clusters.group(replies).items():
             leaves[k] = self._interact(leaves[k], state.clusters.members[k], answers)
@@ -129,7 +132,7 @@ class FedGWC:
                 leaves[k] = Leaf(params=leaves[k].params, interactions_CC=leaves[k].interactions_CC)
                 continue
             clusters, leaves = _split(clusters, leaves, k, parts)
-        server.note(clusters=len(clusters), mse=[leaf.mse for leaf in leaves])
+        server.note(num_clusters=len(clusters), mse=[leaf.mse for leaf in leaves])
         return State(clusters=clusters, leaves=tuple(leaves))
 
     def _interact(self, leaf: Leaf, members: tuple[str, ...], answers: dict[str, TrainedWithLosses]) -> Leaf:
@@ -151,6 +154,22 @@ class FedGWC:
         labels = state.clusters.labels()
         chosen = (state.leaves[labels[client]],) if client in labels else state.leaves
         return Deployment(models=tuple(leaf.params for leaf in chosen))
+
+    def clustering(self, state: State) -> Clustering:
+        """The clusters, and how unlike their members see each other; members of two clusters never meet."""
+        clients = tuple(client for members in state.clusters.members for client in members)
+        unlike_NN = np.ones((len(clients), len(clients)))
+        start = 0
+        for leaf in state.leaves:
+            rows = slice(start, start + len(leaf.interactions_CC))
+            unlike_NN[rows, rows] = 1 - affinity(leaf.interactions_CC, self.gamma)
+            start = rows.stop
+        return Clustering(
+            clusters=state.clusters,
+            how="Clients whose loss curves agree stay together; a settled cluster is split.",
+            clients=clients,
+            views={"Loss curves": View(unlike_NN, "0 alike, 1 unlike")},
+        )
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Newcomers join the cluster whose model has the least loss on their training data."""

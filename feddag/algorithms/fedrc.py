@@ -6,7 +6,7 @@ that cluster's own share of the sample's label, so label skew alone moves nobody
 """
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from scipy.special import softmax
 
 from feddag.core.algorithm import Server, algorithm, broadcast
 from feddag.core.averaging import step
+from feddag.core.clustering import Clustering
+from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
@@ -142,6 +144,7 @@ class FedRC:
     newcomer_steps: Annotated[int, Ge(1)] = 3  # E-steps of a newcomer
 
     tasks = (train, join)
+    clusters_at_start: ClassVar[bool] = False
 
     def start(self, server: Server) -> State:
         """Differently initialised models (equal ones would never part), uniform marginals."""
@@ -188,6 +191,14 @@ class FedRC:
             weights=(1 / len(state.models),) * len(state.models),
             remembered_weights="weights",
             remembered_entries=state.clusters,
+        )
+
+    def clustering(self, state: State) -> Clustering:
+        """Clients by their largest share; every client uses a mixture of all models."""
+        largest = {client: int(mass.sum(1).argmax()) for client, mass in state.label_mass.items()}
+        return Clustering(
+            clusters=Clusters.from_labels([*largest], largest.values()),
+            how="Every client uses a mixture of all models; it is shown where its share is largest.",
         )
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:

@@ -7,7 +7,7 @@ Client k minimises f_k(w) + λ/2 · Σ_s u_ks·‖w − c_s‖². Its gradient d
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,8 @@ from annotated_types import Ge, Gt
 
 from feddag.core.algorithm import Server, algorithm, broadcast
 from feddag.core.averaging import mean
+from feddag.core.clustering import Clustering
+from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
@@ -84,6 +86,7 @@ class FedSoft:
     selection: Literal["importance", "cohort"] = "importance"
 
     tasks = (assess, train)
+    clusters_at_start: ClassVar[bool] = False
 
     def start(self, server: Server) -> State:
         """Differently initialised centres: with equal ones the assessment would be arbitrary."""
@@ -142,6 +145,14 @@ class FedSoft:
         """The client's own model; before its first training the centre it would start from."""
         centre = mean(state.centres, self.importance(state, client))
         return Deployment(models=(centre,), remembered="personal")
+
+    def clustering(self, state: State) -> Clustering:
+        """Clients by the centre that serves most of their samples; every client is a mixture of all."""
+        largest = {client: int(counts.argmax()) for client, counts in state.counts.items()}
+        return Clustering(
+            clusters=Clusters.from_labels([*largest], largest.values()),
+            how="Every client is a mixture of all centres; it is shown at the one that serves it best.",
+        )
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Newcomers assess all centres, then train once from their mixture of them."""

@@ -4,12 +4,14 @@
 import math
 from collections import Counter
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
 from feddag.core.algorithm import Server, algorithm, broadcast
 from feddag.core.averaging import step
+from feddag.core.clustering import Clustering
+from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
@@ -53,9 +55,10 @@ class Trained:
 
 @message
 class State:
-    """One model a cluster."""
+    """One model per cluster, and the cluster each client chose last."""
 
     models: tuple[Params, ...] = public()
+    choices: dict[str, int] = sensitive("cluster", default_factory=dict)
 
 
 @client_task
@@ -97,6 +100,7 @@ class IFCA:
     least_share: Annotated[float, Ge(0)] = 0.5  # of 1/K; authors' code: at least 0.7/K (K=2) or 0.4/K (K=4)
 
     tasks = (choose, train)
+    clusters_at_start: ClassVar[bool] = False
 
     def start(self, server: Server) -> State:
         """Differently initialised models, none of them shunned if that can be had."""
@@ -138,8 +142,11 @@ class IFCA:
         if self.share_encoder:
             models = with_encoder_of(step(state.models[0], replies), models)
         choices = self.count(reply.cluster for reply in replies.values())
-        server.note(choices=choices, choice_entropy=entropy(choices))  # 0: all chose the same model
-        return State(models=models)
+        used = sum(1 for n in choices if n)
+        # An entropy of 0: all chose the same model.
+        server.note(num_clusters=used, sizes=choices, choice_entropy=entropy(choices))
+        chosen = {client: reply.cluster for client, reply in replies.items()}
+        return State(models=models, choices=dict(sorted({**state.choices, **chosen}.items())))
 
     def count(self, choices: Iterable[int]) -> list[int]:
         """How many chose each cluster."""
@@ -150,11 +157,19 @@ class IFCA:
         """All models: the client uses the one of least loss on its training data."""
         return Deployment(models=state.models)
 
+    def clustering(self, state: State) -> Clustering:
+        """Clients by the model that they chose last; a client that never took part is in no cluster."""
+        return Clustering(
+            clusters=Clusters.from_labels([*state.choices], state.choices.values()),
+            how=f"Every client chose the one of {self.num_clusters} models with the least training loss.",
+        )
+
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Newcomers choose as everyone does."""
         replies = server.ask(choose, broadcast(self.offer(state), newcomers))
-        server.note(newcomer_choices={client: reply.cluster for client, reply in replies.items()})
-        return state
+        chosen = {client: reply.cluster for client, reply in replies.items()}
+        server.note(placed=chosen)
+        return State(models=state.models, choices=dict(sorted({**state.choices, **chosen}.items())))
 
 
 def entropy(counts: list[int]) -> float:

@@ -8,9 +8,8 @@ U_i holds the first p left singular vectors of every class of client i. Angles, 
 The absolute value is ours: singular vectors have no sign, and without it θ may become 180° − θ.
 """
 
-import contextlib
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge
@@ -18,11 +17,11 @@ from annotated_types import Ge
 from feddag.clustering.agglomerative import Linkage, cut, cut_into, link
 from feddag.clustering.angles import class_angle_blocks, degrees
 from feddag.clustering.subspaces import Subspaces, class_subspaces
-from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.algorithm import Server, algorithm, broadcast, place_cohort
 from feddag.core.averaging import add_means
+from feddag.core.clustering import Clustering, Tree, View
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
-from feddag.core.errors import QuorumMissed
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
@@ -102,6 +101,7 @@ class PACFL:
     num_clusters: Annotated[int, Ge(1)] = 5  # without a threshold: the cut nearest to so many clusters
 
     tasks = (describe, train)
+    clusters_at_start: ClassVar[bool] = True
 
     def start(self, server: Server) -> State:
         """Ask every client for its vectors, cluster, and give each cluster the same random model."""
@@ -109,19 +109,14 @@ class PACFL:
         tree = link(angles_between(bases, self.measure), self.linkage)
         threshold = nearest_threshold(tree, self.num_clusters) if self.threshold is None else self.threshold
         clusters = Clusters.from_labels([*bases], cut(tree, threshold))
-        server.note(clusters=len(clusters), threshold=threshold)
+        server.note(num_clusters=len(clusters), threshold=threshold)
         models = (server.initial_params(),) * len(clusters)
         return State(clusters=clusters, models=models, bases=bases, threshold=threshold)
 
     def round(self, state: State, server: Server) -> State:
         """FedAvg within each cluster."""
+        state, cohort = place_cohort(self.onboard, state, lambda s: s.clusters.labels(), server)
         known = state.clusters.labels()
-        late = tuple(client for client in server.cohort if client not in known)  # did not answer at the start
-        if late:
-            with contextlib.suppress(QuorumMissed):  # they may stay away: the others train all the same
-                state = self.onboard(state, late, server)
-        known = state.clusters.labels()
-        cohort = [client for client in server.cohort if client in known]
         requests = train_own(state.models, known, cohort, self.local)
         models = add_means(state.models, server.ask_mean(train, requests, known))
         return State(clusters=state.clusters, models=models, bases=state.bases, threshold=state.threshold)
@@ -130,6 +125,17 @@ class PACFL:
         """The model of the client's cluster; outside of all clusters, whichever fits its data best."""
         labels = state.clusters.labels()
         return Deployment(models=(state.models[labels[client]],) if client in labels else state.models)
+
+    def clustering(self, state: State) -> Clustering:
+        """The clusters, the angles between all bases, and the tree that newcomers are held to."""
+        angles_NN, ids = angles_between(state.bases, self.measure), tuple(state.bases)
+        return Clustering(
+            clusters=state.clusters,
+            how=f"Principal angles between the clients' data ({self.measure}), {self.linkage} linkage.",
+            clients=ids,
+            views={"Data angles": View(angles_NN, "degrees")},
+            tree=Tree(ids, link(angles_NN, self.linkage), state.threshold),
+        )
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Cut again with the newcomers; each joins the cluster most of its group is in, else the nearest."""

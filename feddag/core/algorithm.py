@@ -5,6 +5,7 @@ algorithm.round(state, server) ── server.ask(task, {client: request}) ──
                                ◄────────── {client: reply}, sorted ─────────────────────────┘
 """
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -166,6 +167,24 @@ class Server:
     def note(self, **metrics: Any) -> None:
         """Record figures for the event log of this round."""
         self.notes.update(metrics)
+
+
+def place_cohort(
+    algorithm: Algorithm[State],
+    state: State,
+    labels: Callable[[State], Mapping[ClientId, int]],
+    server: Server,
+) -> tuple[State, list[ClientId]]:
+    """Onboard those of the cohort who have no cluster yet, because they could not be asked before.
+
+    Returns the state after that, and the members of the cohort that have a cluster now.
+    """
+    unsigned = tuple(client for client in server.cohort if client not in labels(state))
+    if unsigned:
+        with contextlib.suppress(QuorumMissed):  # they may stay away: the others train all the same
+            state = onboard(state, unsigned, server)
+    known = labels(state)
+    return state, [client for client in server.cohort if client in known]
 
 
 def broadcast(request: Request, clients: Iterable[ClientId]) -> dict[ClientId, Request]:

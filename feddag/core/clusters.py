@@ -27,7 +27,7 @@ class Clusters:
 
     @classmethod
     def from_labels(cls, clients: Sequence[str], labels: Iterable[int]) -> "Clusters":
-        """Clusters numbered by their smallest member, from one label a client."""
+        """Clusters numbered by their smallest member, from one label per client."""
         groups: dict[int, list[str]] = {}
         for client, label in sorted(zip(clients, labels, strict=True)):
             groups.setdefault(int(label), []).append(client)

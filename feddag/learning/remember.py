@@ -19,15 +19,15 @@ class Remember:
 
 
 @message
-class Noted:
-    """Nothing to tell."""
+class Acknowledged:
+    """The arrays are kept."""
 
 
 @client_task
-def remember(request: Remember, client: Client) -> Noted:
+def remember(request: Remember, client: Client) -> Acknowledged:
     """Keep the arrays until told otherwise."""
     client.memory.update(request.arrays)
-    return Noted()
+    return Acknowledged()
 
 
 def hand_out(

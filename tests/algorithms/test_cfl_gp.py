@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from feddag.algorithms.cfl_gp import CFLGP, Tell, masked, tell
+from feddag.algorithms.cfl_gp import CFLGP, AskGradients, masked
 from feddag.algorithms.fedavg import FedAvg
 from feddag.clustering.profiles import (
     best_count,
@@ -88,10 +88,10 @@ def test_two_models_travel_only_when_the_criterion_is_another_clusters() -> None
     model = 4 * state.models[0].layout.size
     mask = 2 * 8
     assert toy.traffic == [
-        ("tell", 4 * (model + mask), 4 * model),
+        ("ask_gradients", 4 * (model + mask), 4 * model),
         ("train", 4 * (model + SETTINGS), 4 * (model + 8)),
         # two of four clients already have the criterion: it is the model they train
-        ("train_and_tell", 4 * (model + SETTINGS + mask) + 2 * model, 4 * (2 * model + 8)),
+        ("train_with_gradient", 4 * (model + SETTINGS + mask) + 2 * model, 4 * (2 * model + 8)),
         ("train", 4 * (model + SETTINGS), 4 * (model + 8)),
     ]
 
@@ -99,8 +99,8 @@ def test_two_models_travel_only_when_the_criterion_is_another_clusters() -> None
 def test_compression_keeps_the_same_coordinates_for_everybody() -> None:
     toy = Toy(two_groups(2))
     model = toy.server(0).initial_params()
-    request = Tell(models=(model,), mask=7, compression=100)
-    told = [tell(request, toy.client(c)).gradients for c in ("c0", "c1")]
+    request = AskGradients(models=(model,), mask=7, compression=100)
+    told = [ask_gradients(request, toy.client(c)).gradients for c in ("c0", "c1")]
     assert told[0].shape == told[1].shape == (1, model.layout.size // 100)
     full = mean_gradient(toy.client("c0"), model)
     np.testing.assert_array_equal(told[0][0], masked(full, 7, 100))

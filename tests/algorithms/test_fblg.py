@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from feddag.algorithms.fblg import FBLG, Look, _between, graph_distances, look, select
+from feddag.algorithms.fblg import FBLG, EmbedNoise, _between, embed_noise, graph_distances, select
 from feddag.algorithms.fedavg import FedAvg
 from tests.algorithms.toys import LOCAL, SETTINGS, FailingEngine, Toy, two_groups
 
@@ -75,9 +75,9 @@ def test_equal_embeddings_are_all_equally_near() -> None:
 def test_everybody_looks_at_the_same_noise() -> None:
     toy = Toy(two_groups(2))
     params = toy.server(0).initial_params()
-    request = Look(params=params, local=LOCAL, noise=16)
-    one = look(request, toy.client("c0"))
-    other = look(request, replace(toy.client("c0"), id="c1"))
+    request = EmbedNoise(params=params, local=LOCAL, noise=16)
+    one = embed_noise(request, toy.client("c0"))
+    other = embed_noise(request, replace(toy.client("c0"), id="c1"))
     np.testing.assert_array_equal(one.embedding, other.embedding)
     assert one.embedding.sum() == pytest.approx(1.0)
     assert one.embedding.min() >= 0

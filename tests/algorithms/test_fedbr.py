@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 import math
-
 from dataclasses import replace
 
 import numpy as np

@@ -69,10 +69,13 @@ FORMULAS: dict[str, dict[str, tuple[Size, Size]]] = {
     },
     "cfl": {"train": (4 * M + LOCAL, 4 * M + NUMBER)},
     "cfl_gp": {
-        "tell": ({4 * M + 2 * NUMBER, 4 * K * M + 2 * NUMBER}, {4 * M, 4 * K * M}),  # start, newcomers
+        "ask_gradients": (
+            {4 * M + 2 * NUMBER, 4 * K * M + 2 * NUMBER},
+            {4 * M, 4 * K * M},
+        ),  # start, newcomers
         "train": (4 * M + LOCAL, 4 * M + NUMBER),
         # the criterion travels only to clients of other clusters
-        "train_and_tell": (
+        "train_with_gradient": (
             {4 * M + LOCAL + 2 * NUMBER, 4 * 2 * M + LOCAL + 2 * NUMBER},
             4 * 2 * M + NUMBER,
         ),
@@ -82,7 +85,7 @@ FORMULAS: dict[str, dict[str, tuple[Size, Size]]] = {
         "compare": (4 * K * M, NUMBER * K + NUMBER),
     },
     "fblg": {
-        "look": (4 * M + LOCAL + NUMBER, NUMBER * FEATURES),
+        "embed_noise": (4 * M + LOCAL + NUMBER, NUMBER * FEATURES),
         "compare": (4 * M, 2 * NUMBER),
         "train": (4 * M + LOCAL, 4 * M + NUMBER),
     },

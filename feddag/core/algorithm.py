@@ -170,7 +170,7 @@ class Server:
 
 
 def place_cohort(
-    algorithm: Algorithm[State],
+    onboard: Callable[[State, tuple[ClientId, ...], Server], State],
     state: State,
     labels: Callable[[State], Mapping[ClientId, int]],
     server: Server,

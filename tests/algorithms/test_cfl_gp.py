@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from feddag.algorithms.cfl_gp import CFLGP, AskGradients, masked
+from feddag.algorithms.cfl_gp import CFLGP, AskGradients, ask_gradients, masked
 from feddag.algorithms.fedavg import FedAvg
 from feddag.clustering.profiles import (
     best_count,

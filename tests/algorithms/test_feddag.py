@@ -141,7 +141,8 @@ def test_one_encoder_and_one_cluster_is_fedavg_from_the_warm_start():
         )
         round, deploy, onboard = algorithm.round, algorithm.deploy, algorithm.onboard
 
-    base = play(dataclasses.replace(fedavg, algorithm=FromWarmStart()), rounds=3)
+    other = dataclasses.replace(fedavg.prepared, algorithm=FromWarmStart())
+    base = play(dataclasses.replace(fedavg, prepared=other), rounds=3)
     assert trace.states[3].models[0] == base.states[3].params
 
 

@@ -98,8 +98,8 @@ def test_the_per_sample_state_survives_rounds_in_which_others_train() -> None:
     one, three = InlineEngine(prepared.site), InlineEngine(prepared.site)
     play(prepared, one, rounds=1, cohort=lambda round_: (a,))
     play(prepared, three, rounds=3, cohort=lambda round_: (a,) if round_ == 1 else (b,))
-    assert arrays_of(one.memory[a]) == arrays_of(three.memory[a])
-    kept = three.memory[a]["responsibilities"]
+    assert arrays_of(one.memories.of[a]) == arrays_of(three.memories.of[a])
+    kept = three.memories.of[a]["responsibilities"]
     assert kept.shape == (len(prepared.federation.clients[a].train), 2)
     assert np.ptp(kept[:, 0]) > 0, "each sample has its own"
 

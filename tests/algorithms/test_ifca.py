@@ -52,7 +52,7 @@ def test_a_model_nobody_chose_stays_as_it_is() -> None:
     prepared = toy("ifca", {"num_clusters": 5, "initial_draws": 1})
     trace = play(prepared, rounds=1)
     before, after = trace.states[:2]
-    choices = trace.notes[1]["choices"]
+    choices = trace.notes[1]["sizes"]
     assert sum(choices) == 3
     assert [a == b for a, b in zip(before.models, after.models, strict=True)] == [n == 0 for n in choices]
 

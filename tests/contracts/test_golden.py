@@ -104,8 +104,8 @@ def digest_of(prepared: Simulation, trace: Trace) -> str:
     """All that was served, remembered and scored; not how a state is laid out."""
     sha = hashlib.sha256()
     clients = (*prepared.clients, *prepared.federation.newcomers)
-    for state, digests in zip(trace.states, trace.digests, strict=True):
-        for client in clients if state is trace.states[-1] else prepared.clients:
+    for number, (state, digests) in enumerate(zip(trace.states, trace.digests, strict=True), start=1):
+        for client in clients if number == len(trace.states) else prepared.clients:
             deployment = prepared.algorithm.deploy(state, client)
             sha.update(" ".join(model.digest() for model in deployment.models).encode())
             sha.update(repr((deployment.network, deployment.weights, deployment.remembered)).encode())

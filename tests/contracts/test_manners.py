@@ -11,7 +11,6 @@ from feddag.core import codec
 from feddag.core.errors import QuorumMissed
 from feddag.data.federation import NO_INDICES, Pool
 from feddag.engines.inline import InlineEngine
-from feddag.engines.perform import Site
 from feddag.runs.simulate import Simulation
 from tests.contracts.toys import (
     Around,
@@ -61,7 +60,7 @@ def with_other_held_out_samples(prepared: Simulation) -> Simulation:
     shares = {c: replace(share, validation=NO_INDICES) for c, share in federation.clients.items()}
     test = Pool(-federation.test.x, (federation.test.y + 1) % federation.num_classes)
     federation = replace(federation, clients=shares, test=test)
-    return replace(prepared, federation=federation, site=Site(federation, prepared.site.network))
+    return replace(prepared, federation=federation)
 
 
 @every_algorithm
@@ -111,9 +110,7 @@ def test_a_newcomer_without_training_samples_is_survived(name: str) -> None:
     prepared = toy(name)
     federation, poor = prepared.federation, prepared.federation.newcomers[0]
     shares = {**federation.clients, poor: replace(federation.clients[poor], train=NO_INDICES)}
-    federation = replace(federation, clients=shares)
-    site = Site(federation, prepared.site.network)
-    trace = play(replace(prepared, federation=federation, site=site))
+    trace = play(replace(prepared, federation=replace(federation, clients=shares)))
     assert np.isfinite(trace.scores[poor].loss)
     assert [
         q.answers[poor].failure for q in trace.asked if poor in q.answers and q.answers[poor].failure

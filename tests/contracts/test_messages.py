@@ -55,7 +55,10 @@ def test_it_can_go_on_from_a_decoded_state(name: str) -> None:
 
             return call
 
-    assert play(replace(prepared, algorithm=Forgetful())).digests == reference(name).digests  # type: ignore[arg-type]
+    assert (
+        play(replace(prepared, prepared=replace(prepared.prepared, algorithm=Forgetful()))).digests
+        == reference(name).digests
+    )  # type: ignore[arg-type]
 
 
 @every_algorithm

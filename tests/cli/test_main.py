@@ -243,7 +243,7 @@ def test_a_model_with_the_wrong_number_of_outputs_is_refused(tmp_path):
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     done = feddag("run", "digits", *sets(*TINY, "model=mynet:net"), cwd=tmp_path, env=environment)
     assert done.returncode == 2
-    assert "model 'mynet:net' returns (3,) outputs a sample, the data have 10 classes" in done.stderr
+    assert "model 'mynet:net' returns (3,) outputs per sample, the data have 10 classes" in done.stderr
 
 
 @pytest.mark.parametrize(

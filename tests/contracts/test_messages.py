@@ -32,7 +32,7 @@ def test_messages_and_states_are_the_same_after_a_journey(name: str) -> None:
     trace = play(prepared, Recoding(InlineEngine(prepared.site)), quorum=1.0)
     assert trace.digests == reference(name).digests
     for state in trace.states:
-        decoded = codec.decode(prepared.state_class, codec.encode(state))
+        decoded = codec.decode(prepared.prepared.state_class, codec.encode(state))
         assert codec.digest(decoded) == codec.digest(state)
 
 
@@ -46,8 +46,8 @@ def test_it_can_go_on_from_a_decoded_state(name: str) -> None:
         def __getattr__(self, method: str) -> Any:
             def call(*arguments: Any) -> Any:
                 copies = [
-                    codec.decode(prepared.state_class, codec.encode(a))
-                    if isinstance(a, prepared.state_class)
+                    codec.decode(prepared.prepared.state_class, codec.encode(a))
+                    if isinstance(a, prepared.prepared.state_class)
                     else a
                     for a in arguments
                 ]
@@ -55,10 +55,8 @@ def test_it_can_go_on_from_a_decoded_state(name: str) -> None:
 
             return call
 
-    assert (
-        play(replace(prepared, prepared=replace(prepared.prepared, algorithm=Forgetful()))).digests
-        == reference(name).digests
-    )  # type: ignore[arg-type]
+    forgetful = replace(prepared.prepared, algorithm=Forgetful())  # type: ignore[arg-type]
+    assert play(replace(prepared, prepared=forgetful)).digests == reference(name).digests
 
 
 @every_algorithm

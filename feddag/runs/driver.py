@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop over rounds: start, newcomers, rounds, evaluation, checkpoints.
+
+The driver is a server: it knows the problem, and clients only through what they answer. It imports nothing
+of `feddag.data`, and has no knowledge of any algorithm.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from feddag.core import codec
+from feddag.core.algorithm import Server
+from feddag.core.deployment import Deployment
+from feddag.core.distinct import Distinct
+from feddag.core.engine import Answer, Engine, Presence
+from feddag.core.errors import QuorumMissed
+from feddag.core.host import uninterrupted
+from feddag.core.params import Params
+from feddag.core.seeds import Seed
+from feddag.core.task import ClientId, ClientTask
+from feddag.learning.evaluation import Evaluate, Evaluated, Scores, evaluate
+from feddag.reporting.tables.metrics import client_scores, summary
+from feddag.runs.checkpoint import Progress, label_of, prune_checkpoints, save_checkpoint
+from feddag.runs.events import EventLog, LogPrefix
+from feddag.runs.prepare import Facts, Prepared
+
+Watch = Callable[[dict[str, Any]], None]  # sees every event, for example to draw a progress bar
+SPLITS = ("test", "validation", "test_after", "validation_after")
+
+
+class Driver:
+    """Runs the rounds of one experiment on one engine."""
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        engine: Engine,
+        presence: Presence,
+        checkpoints: Path,
+        log: EventLog,
+        watch: Watch,
+        facts: Facts,
+    ) -> None:
+        self.prepared, self.engine, self.presence = prepared, engine, presence
+        self.checkpoints, self.log, self.watch = checkpoints, log, watch
+        self.experiment = prepared.experiment
+        self.progress = Progress(round=-1, experiment=self.experiment.digest, data=facts.digest())
+        self.state: Any = None
+        self._saved_round = -1
+
+    def continue_from(self, progress: Progress, state: Any) -> None:
+        """Go on from a checkpoint; the engine has restored the memories that belong to it."""
+        self.progress, self.state, self._saved_round = progress, state, progress.round
+
+    def run_rounds(self) -> None:
+        """From where the run stands to the last round."""
+        while self.progress.round < self.experiment.num_rounds:
+            self.run_round(self.progress.round + 1)
+
+    def run_round(self, round_: int) -> None:
+        """One round (0: the start), its evaluation and checkpoint; an unfinished round leaves no trace."""
+        started = time.perf_counter()
+        state, known = self.state, self.progress.known
+        if round_:
+            state, known = self.onboard_newcomers(round_, state, known)
+        server = self.server(round_, [c for c in self.training(round_) if c in known or not round_])
+        if not round_:
+            state, known = self.prepared.algorithm.start(server), server.clients
+        elif server.cohort:  # without anyone there, nothing changes
+            state = self.prepared.algorithm.round(state, server)
+        self.record(
+            "round" if round_ else "start",
+            round=round_,
+            cohort=list(server.cohort),
+            digest=codec.digest(state),
+            notes=server.notes,
+            seconds=time.perf_counter() - started,
+        )
+        progress = replace(self.progress, round=round_, known=tuple(known))
+        last, every = self.experiment.num_rounds, self.experiment.evaluation.every
+        scored = round_ == last or (round_ > 0 and round_ % every == 0)
+        if scored:
+            accuracy = self.evaluate(state, round_).get("validation", {}).get("balanced_accuracy")
+            if accuracy is not None and accuracy > progress.chosen_accuracy:
+                progress = replace(progress, chosen_round=round_, chosen_accuracy=accuracy)
+        self.progress, self.state = progress, state
+        if scored or round_ % self.experiment.checkpoint_every == 0:
+            self.checkpoint()
+
+    def onboard_newcomers(
+        self, round_: int, state: Any, known: tuple[ClientId, ...]
+    ) -> tuple[Any, tuple[ClientId, ...]]:
+        """Let the algorithm take in clients that it has not met; they are asked again when nobody answers."""
+        newcomers = tuple(c for c in self.training(round_) if c not in known)
+        if not newcomers:
+            return state, known
+        present = [c for c in self.training(round_) if c in known]
+        server = self.server(round_, present, "newcomers")
+        try:
+            state = self.prepared.algorithm.onboard(state, newcomers, server)
+        except QuorumMissed as error:
+            self.record("warning", text=f"newcomers could not join and will be asked again: {error}")
+            return state, known
+        self.record("newcomers", round=round_, clients=list(newcomers), notes=server.notes)
+        return state, tuple(sorted({*known, *newcomers}))
+
+    def checkpoint(self) -> None:
+        """Write the last finished round to the disk, unless it is there already."""
+        if self.state is None or self._saved_round == self.progress.round:
+            return
+        with uninterrupted():
+            prefix: LogPrefix = self.log.sync()
+            self.progress = replace(self.progress, log_bytes=prefix.bytes, log_sha256=prefix.sha256)
+            # Memories first: a checkpoint without its memories would be worthless.
+            self.engine.save_memories(label_of(self.progress.round))
+            save_checkpoint(self.checkpoints, self.progress, self.state)
+            self._saved_round = self.progress.round
+            self.engine.prune_memories(prune_checkpoints(self.checkpoints, [self.progress.chosen_round]))
+
+    def training(self, round_: int) -> list[ClientId]:
+        """Clients that are there in a round and have something to train on."""
+        return [client for client in self.presence.present(round_) if self.presence.trains(client)]
+
+    def server(self, round_: int, clients: list[ClientId], purpose: str = "round") -> Server:
+        """What the algorithm sees in one round."""
+        experiment, seed = self.experiment, Seed(self.experiment.seed)
+        cohort = clients
+        if round_ and clients:
+            generator = (seed / "cohort" / round_).numpy()
+            size = experiment.cohort_size(len(clients), at_least=1)
+            cohort = [str(c) for c in np.sort(generator.choice(clients, size=size, replace=False))]
+        return Server(
+            engine=self.engine,
+            clients=tuple(clients),
+            cohort=tuple(cohort),
+            round=round_,
+            seed=seed,
+            network=self.prepared.network,
+            problem=self.prepared.problem,
+            quorum=experiment.engine.quorum,
+            deadline=experiment.engine.deadline or math.inf,
+            purpose=purpose,
+            on_answers=self.record_exchange,
+            # Seen, but not logged: how far a question is says nothing about the run.
+            on_answer=lambda task, done, asked: self.watch(
+                {"event": "answer", "task": task.name, "done": done, "asked": asked}
+            ),
+        )
+
+    def evaluate(
+        self,
+        state: Any,
+        round_: int,
+        after_training: bool = False,
+        label: str = "",
+        clients: tuple[ClientId, ...] = (),
+    ) -> dict[str, Any]:
+        """Let every client score what it would use now."""
+        started = time.perf_counter()
+        shared: dict[tuple, Evaluate] = {}
+        models = Distinct[Params]()
+        requests = {}
+        for client in clients or self.presence.present(round_):
+            deployment = self.prepared.algorithm.deploy(state, client)
+            request = Evaluate(
+                deployment=deployment, local=self.experiment.training, after_training=after_training
+            )
+            requests[client] = shared.setdefault(_identity(deployment, models), request)
+        replies = self.server(round_, [], "evaluation").ask(evaluate, requests, quorum=0.0)
+        report = {"round": round_, "asked": len(requests), **_report(replies)}
+        report["unscored"] = sorted(set(requests) - set(replies))
+        report["uses"] = {client: reply.model for client, reply in replies.items() if reply.model >= 0}
+        return self.record(f"{label}evaluation", **report, seconds=time.perf_counter() - started)
+
+    def record_exchange(self, task: ClientTask, round_: int, answers: Mapping[ClientId, Answer]) -> None:
+        """Record one question: who failed and why, bytes in both directions, seconds."""
+        self.record(
+            "exchange",
+            round=round_,
+            task=task.name,
+            clients=len(answers),
+            failures={c: a.failure for c, a in answers.items() if a.failure},
+            bytes_down=sum(a.bytes_down for a in answers.values()),
+            bytes_up=sum(a.bytes_up for a in answers.values()),
+            client_seconds={c: round(a.seconds, 4) for c, a in answers.items()},
+        )
+
+    def record(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """Write an event to the log and show it to whoever watches."""
+        event = self.log.write(kind, **fields)
+        self.watch(event)
+        return event
+
+
+def _identity(deployment: Deployment, models: Distinct[Params]) -> tuple:
+    """Equal for deployments that hold the same objects, so that they are sent once."""
+    numbers = tuple(models.number(model) for model in deployment.models)
+    return (numbers, *(value for name, value in vars(deployment).items() if name != "models"))
+
+
+def _report(replies: Mapping[ClientId, Evaluated]) -> dict[str, Any]:
+    """Scores of all clients and their summary, for every split that was scored."""
+    report: dict[str, Any] = {}
+    for split in SPLITS:
+        scored: dict[ClientId, Scores] = {
+            c: getattr(r, split) for c, r in replies.items() if getattr(r, split) is not None
+        }
+        if scored or split in ("test", "validation"):
+            clients = {c: client_scores(s.total, s.correct, s.loss) for c, s in scored.items()}
+            report[split] = summary(clients)
+            report[f"{split}_clients"] = clients
+    return report

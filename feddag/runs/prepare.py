@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Everything the server of a run needs, built and checked before anything is written."""
+
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from feddag.core.algorithm import Algorithm
+from feddag.core.deployment import Deployment
+from feddag.core.params import state_tensors
+from feddag.core.problem import Problem
+from feddag.core.task import ClientId
+from feddag.experiment.settings import Experiment
+from feddag.learning.prior import check_head
+from feddag.models import Networks
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """An experiment with its algorithm and networks, for a problem."""
+
+    experiment: Experiment
+    problem: Problem
+    algorithm: Algorithm
+    network: Networks
+
+    @property
+    def state_class(self) -> type:
+        """The message class of the algorithm's state."""
+        return typing.get_type_hints(type(self.algorithm).start)["return"]
+
+
+def prepare(experiment: Experiment, problem: Problem) -> Prepared:
+    """Build networks and algorithm; what can be wrong with them is found here."""
+    network = Networks(experiment.model, problem)
+    check_head(state_tensors(network("single")), experiment.training.prior_correction)
+    return Prepared(experiment, problem, experiment.build_algorithm(), network)
+
+
+class Facts(Protocol):
+    """What only a simulation knows and adds to reports. No decision of the server depends on it."""
+
+    def about(self) -> dict[str, Any]:
+        """Where the data came from, as plain values."""
+        ...
+
+    def digest(self) -> str:
+        """Names the data: a run that goes on with other data is refused."""
+        ...
+
+    def planted(self) -> Mapping[ClientId, int]:
+        """The planted group of each client; empty where nothing was planted."""
+        ...
+
+    def group_names(self) -> Mapping[int, str]:
+        """What the planted groups are, in words."""
+        ...
+
+    def personal(self, client: ClientId, deployment: Deployment) -> Deployment:
+        """A deployment with what this client remembers put in place."""
+        ...
+
+
+class NoFacts:
+    """A real server: nothing is known but what clients told."""
+
+    def about(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    def digest(self) -> str:
+        """Nothing."""
+        return ""
+
+    def planted(self) -> Mapping[ClientId, int]:
+        """Nothing."""
+        return {}
+
+    def group_names(self) -> Mapping[int, str]:
+        """Nothing."""
+        return {}
+
+    def personal(self, client: ClientId, deployment: Deployment) -> Deployment:
+        """What the server sends; personal parts stay with the client."""
+        return deployment

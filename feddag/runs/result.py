@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a finished run leaves: scores of the final and the chosen round, models, tables, the clustering."""
+
+import csv
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from feddag.core import codec
+from feddag.core.algorithm import FindsClusters
+from feddag.core.errors import FederationError, InvalidInput, InvalidMessage
+from feddag.core.files import write_durably
+from feddag.core.task import ClientId
+from feddag.experiment.settings import Experiment
+from feddag.learning.evaluation import evaluate
+from feddag.reporting.pages.clustering import PlantedTruth, write_clustering_page
+from feddag.reporting.tables.log import metrics_csv, read_events
+from feddag.reporting.tables.metrics import PROTOCOL
+from feddag.runs.checkpoint import label_of, load_checkpoint
+from feddag.runs.driver import Driver
+from feddag.runs.prepare import Facts, Prepared
+from feddag.runs.saved_models import save_models
+
+MOST_ON_A_PAGE = 1000  # clients; beyond, `feddag cluster RUN` draws the page when it is wanted
+
+
+def write_result(driver: Driver, folder: Path, facts: Facts) -> None:
+    """Score the final and the validation-chosen round, and write result, metrics, models and clusters.
+
+    The result file comes last but for the page: it says that a run is complete.
+    """
+    final = driver.evaluate(driver.state, driver.progress.round, _after(driver), label="final_")
+    chosen = _score_chosen(driver, final)
+    newcomers = _score_newcomers(driver)
+    files = _save_models(driver, folder, facts, final["uses"])
+    clusters = _clusters(driver)
+    log = folder / "events.jsonl"
+    driver.log.sync()
+    events = list(read_events(log))
+    exchanges = [e for e in events if e["event"] == "exchange" and e["task"] != evaluate.name]
+    result = {
+        "algorithm": driver.experiment.algorithm.name,
+        "rounds": driver.progress.round,
+        "final": _headline(final),
+        "chosen": _headline(chosen) if chosen else None,
+        "newcomers": _headline(newcomers) if newcomers else None,
+        "clusters": len(set(clusters.values())) if clusters else None,
+        "protocol": PROTOCOL,
+        "state_digest": codec.digest(driver.state),
+        "bytes_down": sum(e["bytes_down"] for e in exchanges),
+        "bytes_up": sum(e["bytes_up"] for e in exchanges),
+        "failures": sum(len(e["failures"]) for e in exchanges),
+        "unscored": final["unscored"],
+        "seconds": sum(e["seconds"] for e in events if e["event"] in ("start", "round")),
+        **facts.about(),
+    }
+    write_durably(folder / "metrics.csv", metrics_csv(log).encode())
+    write_durably(folder / "clients.csv", clients_csv(final, clusters, files).encode())
+    write_durably(folder / "result.json", json.dumps(result, indent=1).encode())
+    if clusters and len(clusters) <= MOST_ON_A_PAGE:
+        try:
+            write_clusters(driver.prepared, driver.state, folder / "clustering", facts)
+        except Exception as error:  # a picture that cannot be drawn must not cost anyone a result
+            driver.watch({"event": "warning", "text": f"the clustering page could not be written: {error}"})
+    driver.watch({"event": "finished", "folder": str(folder), **result})
+
+
+def write_clusters(prepared: Prepared, state: Any, folder: Path, facts: Facts) -> dict[str, Any]:
+    """Write the page that says who is with whom and why; the clustering as plain values."""
+    algorithm = prepared.algorithm
+    if not isinstance(algorithm, FindsClusters):
+        name = prepared.experiment.algorithm.name
+        raise InvalidInput(f"algorithm '{name}' has no clusters to show: use 'feddag' or another that clusters")
+    planted = facts.planted()
+    truth = PlantedTruth(planted, facts.group_names()) if planted else None
+    try:
+        return write_clustering_page(
+            folder, algorithm.clustering(state), truth, prepared.problem.class_names
+        )
+    except OSError as error:
+        raise FederationError(f"the folder {folder} cannot be written: {error.strerror or error}") from error
+
+
+def _after(driver: Driver) -> bool:
+    return driver.experiment.evaluation.after_training
+
+
+def _score_chosen(driver: Driver, final: dict[str, Any]) -> dict[str, Any] | None:
+    """The chosen round's scores: state and memories of then, for as long as it takes."""
+    progress = driver.progress
+    if progress.chosen_round in (-1, progress.round):
+        return final if progress.chosen_round == progress.round else None
+    state_class = driver.prepared.state_class
+    try:
+        state = load_checkpoint(driver.checkpoints, progress.chosen_round, state_class)[1]
+        driver.engine.restore_memories(label_of(progress.chosen_round))
+    except InvalidMessage as error:
+        round_ = progress.chosen_round
+        driver.record("warning", text=f"the chosen round {round_} cannot be scored, it is damaged: {error}")
+        return None
+    try:
+        return driver.evaluate(state, progress.chosen_round, _after(driver), label="chosen_")
+    finally:
+        driver.engine.restore_memories(label_of(progress.round))
+
+
+def _score_newcomers(driver: Driver) -> dict[str, Any] | None:
+    """Clients that come after the last round join and score what they are given."""
+    round_ = driver.progress.round
+    present = driver.presence.present(round_)
+    newcomers = tuple(c for c in driver.presence.present(round_ + 1) if c not in present)
+    if not newcomers:
+        return None
+    server = driver.server(round_, driver.training(round_), "newcomers")
+    state = driver.prepared.algorithm.onboard(driver.state, newcomers, server)
+    driver.record("newcomers", round=round_, clients=list(newcomers), notes=server.notes)
+    return driver.evaluate(state, round_, True, "newcomers_", newcomers)
+
+
+def _save_models(
+    driver: Driver, folder: Path, facts: Facts, uses: Mapping[ClientId, int]
+) -> dict[ClientId, str]:
+    prepared = driver.prepared
+    deployments = {
+        client: facts.personal(client, prepared.algorithm.deploy(driver.state, client))
+        for client in driver.presence.present(driver.progress.round)
+    }
+    return save_models(folder / "models", prepared.network.name, prepared.problem, deployments, uses)
+
+
+def _clusters(driver: Driver) -> dict[ClientId, int]:
+    algorithm = driver.prepared.algorithm
+    if not isinstance(algorithm, FindsClusters):
+        return {}
+    return algorithm.clustering(driver.state).clusters.labels()
+
+
+def clients_csv(
+    final: Mapping[str, Any], clusters: Mapping[ClientId, int], files: Mapping[ClientId, str]
+) -> str:
+    """One row per client: its cluster, its model's file, and its scores as served and after training."""
+    columns = [
+        "client", "cluster", "model", "samples", "accuracy", "balanced_accuracy", "loss",
+        "accuracy_after", "balanced_accuracy_after",
+    ]  # fmt: skip
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    for client in sorted(files):
+        served = final.get("test_clients", {}).get(client) or {}
+        after = final.get("test_after_clients", {}).get(client) or {}
+        writer.writerow(
+            {"client": client, "cluster": clusters.get(client, ""), "model": files[client], **served}
+            | {f"{name}_after": value for name, value in after.items()}
+        )
+    return text.getvalue()
+
+
+def _headline(report: Mapping[str, Any]) -> dict[str, Any]:
+    names = {"test": "before", "test_after": "after", "validation": "validation"}
+    scores = {new: report[old] for old, new in names.items() if old in report}
+    return {"round": report["round"], "asked": report["asked"], **scores}
+
+
+# -- reading it back ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run's folder as an object; everything is read when it is asked for."""
+
+    folder: Path
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The settings of the run."""
+        return Experiment.from_file(self.folder / "experiment.json")
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run is complete."""
+        return (self.folder / "result.json").is_file()
+
+    @cached_property
+    def result(self) -> dict[str, Any]:
+        """Scores and cost, as in result.json."""
+        if not self.finished:
+            raise InvalidInput(f"the run in {self.folder} is not finished: go on with feddag resume {self.folder}")
+        return json.loads((self.folder / "result.json").read_text())
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """Everything that was logged so far."""
+        return list(read_events(self.folder / "events.jsonl"))
+
+    @property
+    def metrics(self) -> list[dict[str, str]]:
+        """One row per evaluated round."""
+        return list(csv.DictReader(io.StringIO(metrics_csv(self.folder / "events.jsonl"))))
+
+    @property
+    def clients(self) -> list[dict[str, str]]:
+        """One row per client: cluster, model file, scores."""
+        return list(csv.DictReader((self.folder / "clients.csv").read_text().splitlines()))
+
+
+def load_run(folder: Path | str) -> Run:
+    """A run that was made before, finished or not."""
+    if not (Path(folder) / "experiment.json").is_file():
+        raise InvalidInput(f"{folder} is not a run folder: it has no experiment.json")
+    return Run(Path(folder))

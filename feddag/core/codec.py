@@ -228,7 +228,7 @@ def _take(left: Payload, path: str, kind: type[T], expected: str) -> T:
 def _take_scalar(left: Payload, path: str, kind: type) -> Any:
     if path not in left:
         raise InvalidMessage(path, kind.__name__, "nothing")
-    item = left.pop(path)
+    item: Any = left.pop(path)
     # Settings may be written as 1 where a float is expected.
     if type(item) is not kind and not (kind is float and type(item) is int):
         raise InvalidMessage(path, kind.__name__, _kind(item))

@@ -225,10 +225,10 @@ def _take(left: Payload, path: str, kind: type[T], expected: str) -> T:
     return item
 
 
-def _take_scalar(left: Payload, path: str, kind: type) -> Any:
+def _take_scalar(left: Payload, path: str, kind: Any) -> Any:
     if path not in left:
         raise InvalidMessage(path, kind.__name__, "nothing")
-    item: Any = left.pop(path)
+    item = left.pop(path)
     # Settings may be written as 1 where a float is expected.
     if type(item) is not kind and not (kind is float and type(item) is int):
         raise InvalidMessage(path, kind.__name__, _kind(item))

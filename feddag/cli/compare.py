@@ -78,7 +78,7 @@ def _base(names: list[str]) -> tuple[list[str], dict]:
     settings = [plain_settings(name, f"a method ({', '.join(ALGORITHMS)}), ") for name in others]
     if len(others) > 1:
         raise InvalidInput(f"one recipe, file or folder is expected, got {shown_text(', '.join(others))}")
-    Experiment.from_settings(settings[0], others[0])  # a fault in a file is told with the file's name
+    Experiment.from_settings(settings[0], others[0])  # the message names the file that is wrong
     return methods, settings[0]
 
 

@@ -104,7 +104,7 @@ class ComparisonGrid:
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """The grid, seed by seed, so that a comparison cut short has whole seeds."""
+        """The grid, seed by seed, so that a comparison that is stopped early has complete seeds."""
         grid = itertools.product(self.seeds, settings_over(self.over), self.methods)
         return tuple(self._cell(method, label, changes, seed) for seed, (label, changes), method in grid)
 

@@ -75,7 +75,7 @@ def resolve(what: str, overrides: Iterable[str] = ()) -> Experiment:
 
 
 def plain_settings(what: str, other_names: str = "") -> Settings:
-    """The settings that a word means: of a recipe, a settings file, a run folder, or for one's own data.
+    """The settings that a word means: of a recipe, a settings file, a run folder, or for your own data.
 
     `other_names` completes the refusal where the caller knows further names, for example of methods.
     """
@@ -94,12 +94,12 @@ def plain_settings(what: str, other_names: str = "") -> Settings:
     kinds = f"{other_names}a recipe ({', '.join(RECIPES)})"
     raise InvalidInput(
         f"'{name}' is neither {kinds}, nor a settings file, nor a run folder, nor a folder or table "
-        "with one's own data (one folder, .npz, .csv or .parquet file per client)"
+        "with your own data (one folder, .npz, .csv or .parquet file per client)"
     )
 
 
 def _own_data(path: Path) -> Settings:
-    """An experiment on one's own data. All clients train in every round, however few there are."""
+    """An experiment on the user's own data. All clients train in every round, however few there are."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.resolve().stem).lstrip("._-")[:64] or "own"
     data = {"name": "own", "path": str(path.absolute())}  # absolute: a run can be resumed from any folder
     return {"name": name, "data": data, "fraction_train": 1.0}

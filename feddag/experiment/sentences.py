@@ -205,7 +205,9 @@ def _keys_at(path: tuple[Any, ...], settings: Any, root: type) -> set[str]:
             chosen = settings.get("algorithm")
             name = chosen.get("name") if isinstance(chosen, Mapping) else chosen
             kind = ALGORITHMS.get(name, kind) if isinstance(name, str) else kind
-    return set(getattr(kind, "model_fields", None) or typing.get_type_hints(kind))
+    if dataclasses.is_dataclass(kind):
+        return {field.name for field in dataclasses.fields(kind)}
+    return set(getattr(kind, "model_fields", ()))
 
 
 def table_type(hint: Any) -> type | None:

@@ -72,9 +72,12 @@ class CFL:
 
     local: LocalTraining = LocalTraining()
     linkage: Literal["complete", "single"] = "complete"  # authors' code; single solves the paper's min-max
-    # Norms depend on lr and steps. The authors' notebook: eps1 0.4, eps2 1.6 at lr 0.1. Left out: relative.
-    eps1: Annotated[float, Ge(0)] | None = None
-    eps2: Annotated[float, Ge(0)] | None = None
+    # A cluster may split when its mean update is shorter than eps1 and the longest update of a member is
+    # longer than eps2. Norms depend on lr and steps. Not set: relative_eps1 and eps2_over_eps1 decide.
+    eps1: Annotated[float, Ge(0)] | None = None  # norm of the mean update; authors' notebook: 0.4 at lr 0.1
+    eps2: Annotated[float, Ge(0)] | None = (
+        None  # norm of the longest update; authors' notebook: 1.6 at lr 0.1
+    )
     relative_eps1: Annotated[float, Gt(0)] = 0.1  # eps1 as a share of the largest mean update so far
     eps2_over_eps1: Annotated[float, Ge(1)] = 4.0  # the paper's rule of thumb: between 1 and 10
     min_rounds: Annotated[int, Ge(0)] = 20  # no split up to this round; authors' notebook

@@ -161,11 +161,11 @@ class FedBR:
     """FedAvg whose clients train against pseudo-data, to be less biased towards their own classes."""
 
     local: LocalTraining = LocalTraining()
-    mu: Annotated[float, Ge(0)] = 0.5  # this and the next five: authors' code
-    uniform: Annotated[float, Ge(0)] = 1.0  # λ
-    tau_global: Annotated[float, Ge(0)] = 2.0  # τ₁
-    tau_own: Annotated[float, Ge(0)] = 2.0  # τ₂
-    pseudo_size: Annotated[int, Ge(1)] = 32
+    mu: Annotated[float, Ge(0)] = 0.5  # μ, weight of the contrast; all defaults of this method: authors' code
+    uniform: Annotated[float, Ge(0)] = 1.0  # λ, weight of the uniform target on pseudo-data
+    tau_global: Annotated[float, Ge(0)] = 2.0  # τ₁, sharpness of the similarity to the received encoder
+    tau_own: Annotated[float, Ge(0)] = 2.0  # τ₂, sharpness of the similarity to the own samples
+    pseudo_size: Annotated[int, Ge(1)] = 32  # number of pseudo-samples
     pseudo_samples: Annotated[int, Ge(2)] = 10  # samples behind one pseudo-sample; 1 would be raw data
 
     tasks = (make_pseudo, remember, train)

@@ -55,7 +55,7 @@ class FedRep:
 
     local: LocalTraining = LocalTraining()
     head_epochs: Annotated[int, Ge(1)] = 10  # authors' code: local_ep 11 of which local_rep_ep 1
-    encoder_epochs: Annotated[int, Ge(1)] = 1
+    encoder_epochs: Annotated[int, Ge(1)] = 1  # epochs of the encoder, after those of the head
 
     tasks = (train_in_turn,)
 

@@ -12,14 +12,14 @@ def compare(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="METHOD... [RECIPE|FILE]", help="Methods, the first is what others are held against."
+            metavar="METHOD... [RECIPE|FILE|FOLDER]", help="Methods; the others are compared with the first."
         ),
     ] = None,
     seeds: Annotated[str, typer.Option(help="How many seeds, or which: 3, or 1,2,5.")] = "3",
     set_: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", "-s", metavar="KEY=VALUE", help="A setting; ifca.num_clusters=5 is for one method."
+            "--set", "-s", metavar="KEY=VALUE", help="A setting; ifca.num_clusters=5 holds for one method."
         ),
     ] = None,
     over: Annotated[
@@ -37,15 +37,15 @@ def compare(
     """Compare methods on the same data, cohorts and seeds; resumable; tables as Markdown, CSV, LaTeX, PNG."""
     from rich.console import Console
 
-    from feddag.compare.grid import Plan
-    from feddag.compare.grid import compare as run_comparison
+    from feddag.compare.grid import ComparisonGrid
+    from feddag.compare.run import compare as run_comparison
     from feddag.reporting.terminal.board import CompareBoard, comparison_tables
 
     if not names and folder is not None:
-        plan = Plan.load(folder / "compare.json")
+        grid = ComparisonGrid.load(folder / "compare.json")
     else:
         methods, base = _base(names or [])
-        plan = Plan(
+        grid = ComparisonGrid(
             base=base,
             methods=tuple(methods),
             seeds=_seeds(seeds, int(base.get("seed", 1))),
@@ -55,56 +55,59 @@ def compare(
             metric=metric,
         )
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    folder = folder or Path("runs") / "compare" / f"{stamp}-{plan.base.get('name', 'run')}"
+    folder = folder or Path("runs") / "compare" / f"{stamp}-{grid.base.get('name', 'run')}"
     console = Console()
-    with CompareBoard(console, plan.metric, quiet) as board:
-        lines = run_comparison(plan, folder, jobs=jobs, board=board)
+    with CompareBoard(console, grid.metric, quiet) as board:
+        lines = run_comparison(grid, folder, jobs=jobs, board=board)
     if not quiet:
-        for table in comparison_tables(lines, plan.methods[0], plan.metric, plan.targets):
+        for table in comparison_tables(lines, grid.methods[0], grid.metric, grid.targets):
             console.print(table)
     console.print(f"results in {folder}", highlight=False, soft_wrap=True)
 
 
 def _base(names: list[str]) -> tuple[list[str], dict]:
-    """Methods among the words, and the settings of the one recipe or file (else the demo's)."""
+    """The methods among the words, and the settings that the one other word means (else the demo's)."""
     from feddag.algorithms import ALGORITHMS
     from feddag.core.errors import InvalidInput
-    from feddag.experiment.overrides import read_settings
-    from feddag.experiment.recipes import RECIPES
+    from feddag.experiment.recipes import plain_settings
+    from feddag.experiment.sentences import shown_text
     from feddag.experiment.settings import Experiment
 
     methods = [name for name in names if name in ALGORITHMS]
-    others = [name for name in names if name not in ALGORITHMS]
-    for name in others:
-        if name not in RECIPES and not Path(name).is_file():
-            raise InvalidInput(
-                f"'{name}' is neither a method ({', '.join(ALGORITHMS)}), nor a recipe "
-                f"({', '.join(RECIPES)}), nor a file"
-            )
+    others = [name for name in names if name not in ALGORITHMS] or ["demo"]
+    settings = [plain_settings(name, f"a method ({', '.join(ALGORITHMS)}), ") for name in others]
     if len(others) > 1:
-        raise InvalidInput(f"one recipe or file is expected, got {', '.join(others)}")
-    if others and others[0] not in RECIPES:
-        settings = read_settings(Path(others[0]))
-        Experiment.from_settings(settings, others[0])  # a fault of the file is told with its name
-        return methods, settings
-    return methods, RECIPES[others[0] if others else "demo"]().settings()
+        raise InvalidInput(f"one recipe, file or folder is expected, got {shown_text(', '.join(others))}")
+    Experiment.from_settings(settings[0], others[0])  # the message names the file that is wrong
+    return methods, settings[0]
 
 
 def _seeds(text: str, first: int) -> tuple[int, ...]:
-    numbers = _numbers(text, "--seeds")
-    if any(number != int(number) for number in numbers):
-        from feddag.core.errors import InvalidInput
+    """`3` means three seeds from the first on, `1,2,5` these seeds."""
+    from feddag.compare.grid import MAX_SEEDS
+    from feddag.core.errors import InvalidInput
+    from feddag.experiment.sentences import shown_text
 
-        raise InvalidInput(f"--seeds {text}: expected whole numbers")
+    numbers = _numbers(text, "--seeds")
+    if any(not number.is_integer() for number in numbers):  # neither fractions nor NaN and infinity
+        raise InvalidInput(f"--seeds {shown_text(text)}: expected whole numbers")
     if "," in text:
         return tuple(int(number) for number in numbers)
-    return tuple(range(first, first + int(numbers[0]))) if numbers else ()
+    if len(numbers) != 1 or not 1 <= numbers[0] <= MAX_SEEDS:
+        raise InvalidInput(
+            f"--seeds {shown_text(text)}: expected a number of seeds from 1 to {MAX_SEEDS:,}, "
+            "or seeds such as 1,2,5"
+        )
+    return tuple(range(first, first + int(numbers[0])))
 
 
 def _numbers(text: str, option: str) -> list[float]:
     from feddag.core.errors import InvalidInput
+    from feddag.experiment.sentences import shown_text
 
     try:
         return [float(part) for part in text.split(",") if part.strip()]
     except ValueError:
-        raise InvalidInput(f"{option} {text}: expected numbers with commas between them") from None
+        raise InvalidInput(
+            f"{option} {shown_text(text)}: expected numbers with commas between them"
+        ) from None

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A grid of methods × settings × seeds that share data, cohorts and seeds.
+"""A grid of methods × settings × seeds. Within one setting and seed, all methods share data and cohorts.
 
-plan = Plan(base, methods=("fedavg", "ifca"), seeds=(1, 2, 3))
-compare(plan, folder)        # one run folder a cell; finished cells are not run again, killed ones resume
+grid = ComparisonGrid(base, methods=("fedavg", "ifca"), seeds=(1, 2, 3))
+compare(grid, folder)        # in feddag.compare.run: one run folder per cell
 """
 
 import dataclasses
@@ -13,36 +13,28 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from rich.console import Console
+from pydantic import TypeAdapter, ValidationError
 
 from feddag.algorithms import ALGORITHMS
-from feddag.compare.pool import run_side_by_side
-from feddag.core.errors import FederationError, InvalidInput
-from feddag.core.files import lock_folder, write_durably
+from feddag.core.errors import InvalidInput
+from feddag.core.files import write_durably
+from feddag.core.message import STRICT
 from feddag.core.seeds import Seed
 from feddag.data.build import build_federation
-from feddag.experiment.overrides import Settings, override
+from feddag.experiment.listing import hyper_parameters
+from feddag.experiment.overrides import Settings, override, read_settings
+from feddag.experiment.sentences import joined, problems_of, shown_text
 from feddag.experiment.settings import Experiment
-from feddag.reporting.figures.curves import draw_curves
-from feddag.reporting.tables.comparison import (
-    METRICS,
-    Line,
-    Metric,
-    Outcome,
-    latex,
-    markdown,
-    outcomes_csv,
-    read_outcome,
-    summarise,
-    summary_csv,
-)
-from feddag.reporting.terminal.board import CompareBoard
-from feddag.runs.simulate import build
+from feddag.reporting.tables.comparison import METRICS, Metric
 
 PLANTED = "planted"  # as a hyper-parameter's value: the number of planted groups in the data
+MAX_SEEDS = 1_000
+MAX_CELLS = 10_000
+MAX_SEED = 2**63 - 1
 
 
 @dataclass(frozen=True)
@@ -65,7 +57,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ComparisonGrid:
     """What is compared: everything that the command line says, checked."""
 
     base: Settings
@@ -76,29 +68,36 @@ class Plan:
     targets: tuple[float, ...] = ()
     metric: Metric = "accuracy"
 
+    __pydantic_config__: ClassVar = STRICT  # how `load` checks a file
+
     def __post_init__(self) -> None:
         for method in self.methods:
             if method not in ALGORITHMS:
                 raise InvalidInput(
-                    f"'{method}' is neither a method ({', '.join(ALGORITHMS)}), recipe nor file"
+                    f"'{shown_text(method)}' is neither a method ({', '.join(ALGORITHMS)}), recipe nor file"
                 )
         if not self.methods:
             raise InvalidInput("name at least one method to compare, for example: feddag compare fedavg ifca")
         for what, things in (("method", self.methods), ("seed", self.seeds)):
             if len(set(things)) < len(things):
-                raise InvalidInput(f"a {what} is named twice: {', '.join(map(str, things))}")
-        if not self.seeds or min(self.seeds) < 0:
-            raise InvalidInput("--seeds: expected a number of seeds from 1 on, or seeds such as 1,2,5")
+                raise InvalidInput(f"a {what} is named twice: {shown_text(', '.join(map(str, things)))}")
+        if not 0 < len(self.seeds) <= MAX_SEEDS or not all(0 <= seed <= MAX_SEED for seed in self.seeds):
+            raise InvalidInput(
+                f"--seeds: expected a number of seeds from 1 to {MAX_SEEDS:,}, or seeds such as 1,2,5"
+            )
         if any(not 0 < target <= 1 for target in self.targets):
             raise InvalidInput(
                 "--targets: expected accuracies between 0 and 1, for example --targets 0.6,0.7"
             )
         if self.metric not in METRICS:
-            raise InvalidInput(f"--metric {self.metric}: choose one of {', '.join(METRICS)}")
+            raise InvalidInput(f"--metric {shown_text(self.metric)}: choose one of {', '.join(METRICS)}")
+        size = len(self.seeds) * len(self.methods) * prod(len(axis) for axis in _axes(self.over))
+        if size > MAX_CELLS:
+            raise InvalidInput(f"the comparison has {size:,} runs; expected at most {MAX_CELLS:,}")
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
-        """The grid, seed by seed, so that a comparison cut short has whole seeds."""
+        """The grid, seed by seed, so that a comparison that is stopped early has complete seeds."""
         grid = itertools.product(self.seeds, settings_over(self.over), self.methods)
         return tuple(self._cell(method, label, changes, seed) for seed, (label, changes), method in grid)
 
@@ -113,10 +112,9 @@ class Plan:
         base = settings.get("algorithm", {})
         base = {"name": base} if isinstance(base, str) else base
         options = {k: v for k, v in base.items() if k != "name"} if base.get("name") == method else {}
-        settings["algorithm"] = {"name": method, **options, **own}
-        if PLANTED in own.values():
-            groups = planted_groups(settings)
-            settings["algorithm"] |= {k: groups for k, v in own.items() if v == PLANTED}
+        settings["algorithm"] = {"name": method, **_merged(options, own)}
+        if _mentions_planted(own):
+            settings["algorithm"] = _with_number(settings["algorithm"], planted_groups(settings))
         return Cell(method, label, Experiment.from_settings(settings))
 
     def _sort(self, changes: Sequence[str], method: str) -> tuple[list[str], Settings]:
@@ -124,68 +122,106 @@ class Plan:
         general: list[str] = []
         own: Settings = {}
         for assignment in changes:
-            head, _, rest = assignment.partition("=")[0].strip().partition(".")
+            key, _, text = assignment.partition("=")
+            head, _, rest = key.strip().partition(".")
+            told = f"--set {shown_text(assignment)}"
             if head == "seed":
-                raise InvalidInput(f"--set {assignment}: use --seeds")
+                raise InvalidInput(f"{told}: use --seeds")
             if head not in (*ALGORITHMS, "algorithm"):
                 general.append(assignment)
                 continue
             if not rest or rest == "name":
-                raise InvalidInput(f"--set {assignment}: methods are named as arguments of compare")
+                raise InvalidInput(f"{told}: methods are named as arguments of compare")
             if head != "algorithm" and head not in self.methods:
-                raise InvalidInput(f"--set {assignment}: '{head}' is not among the compared methods")
-            if head == "algorithm" and not any(rest in hyper_parameters(m) for m in self.methods):
-                raise InvalidInput(f"--set {assignment}: none of the compared methods has '{rest}'")
-            if head == method or (head == "algorithm" and rest in hyper_parameters(method)):
-                own |= override({}, [f"{rest}={assignment.partition('=')[2]}"])
+                raise InvalidInput(f"{told}: '{head}' is not among the compared methods")
+            if head == "algorithm" and not any(_has(method, rest) for method in self.methods):
+                raise InvalidInput(f"{told}: none of the compared methods has '{shown_text(rest)}'")
+            if head == method or (head == "algorithm" and _has(method, rest)):
+                own = override(own, [f"{rest}={text}"])
         return general, own
 
     def save(self, path: Path) -> None:
-        """Write the plan, so that a folder alone is enough to go on."""
-        write_durably(path, json.dumps(dataclasses.asdict(self), indent=1).encode())
+        """Write the grid, so that the folder alone is enough to go on."""
+        write_durably(path, json.dumps(dataclasses.asdict(self), indent=1, default=str).encode())
 
     @classmethod
-    def load(cls, path: Path) -> "Plan":
-        """The plan that `save` wrote."""
+    def load(cls, path: Path) -> "ComparisonGrid":
+        """The grid that `save` wrote."""
         try:
-            fields: dict[str, Any] = json.loads(path.read_text())
-            fields |= {k: tuple(v) for k, v in fields.items() if isinstance(v, list)}
-            return cls(**fields)
-        except (OSError, ValueError, TypeError) as error:
+            fields = read_settings(path)
+            grid = TypeAdapter(cls).validate_python(fields)
+            Experiment.from_settings(grid.base)
+        except ValidationError as error:
+            problems = joined(problems_of(error, fields, cls))
+            raise InvalidInput(f"{path} is not the plan of a comparison: {problems}") from None
+        except InvalidInput as error:
             raise InvalidInput(f"{path} is not the plan of a comparison: {error}") from None
+        return grid
 
 
-def hyper_parameters(method: str) -> set[str]:
-    """Names of a method's settings."""
-    return {f.name for f in dataclasses.fields(ALGORITHMS[method])} - {"local"}
+def _has(method: str, name: str) -> bool:
+    """Whether a method has a hyper-parameter, or a group of them, with this dotted name."""
+    return any(f"{known}.".startswith(f"{name}.") for known, *_ in hyper_parameters(method))
+
+
+def _merged(base: Settings, changes: Settings) -> Settings:
+    """Nested tables with changes on top."""
+    result = dict(base)
+    for key, value in changes.items():
+        both = isinstance(value, dict) and isinstance(result.get(key), dict)
+        result[key] = _merged(result[key], value) if both else value
+    return result
+
+
+def _mentions_planted(options: Any) -> bool:
+    if isinstance(options, dict):
+        return any(_mentions_planted(value) for value in options.values())
+    return isinstance(options, str) and options == PLANTED
+
+
+def _with_number(options: Settings, groups: int) -> Settings:
+    """Options with the number of planted groups in place of the word."""
+    numbered = {k: _with_number(v, groups) if isinstance(v, dict) else v for k, v in options.items()}
+    return {k: groups if isinstance(v, str) and v == PLANTED else v for k, v in numbered.items()}
 
 
 def settings_over(over: Sequence[str]) -> list[tuple[str, list[str]]]:
-    """Every combination of `key=value,value` as a label and its assignments; one empty one without any."""
+    """All combinations of `key=value,value`, each as a label and its assignments.
+
+    Without any `over` there is one combination: no label and no assignments.
+    """
+    combinations = itertools.product(*_axes(over))
+    return [(", ".join(label for label, _ in c), [change for _, change in c]) for c in combinations]
+
+
+def _axes(over: Sequence[str]) -> list[list[tuple[str, str]]]:
+    """For each `key=value,value` its values, each as a label and an assignment."""
     axes: list[list[tuple[str, str]]] = []
     for assignment in over:
         key, equals, text = (part.strip() for part in assignment.partition("="))
         values = _values(text)
         if not (key and equals and values):
-            raise InvalidInput(f"--over {assignment}: expected key=value,value, e.g. partition.alpha=0.25,1")
+            told = f"--over {shown_text(assignment)}"
+            raise InvalidInput(f"{told}: expected key=value,value, e.g. partition.alpha=0.25,1")
         axes.append([(f"{key.rpartition('.')[2]}={value}", f"{key}={value}") for value in values])
-    combinations = itertools.product(*axes)
-    return [(", ".join(label for label, _ in c), [change for _, change in c]) for c in combinations]
+    return axes
 
 
 def _values(text: str) -> list[str]:
-    """The values of a comma-separated list; lists and quoted text count as one value."""
+    """The values of a comma-separated list; a list in brackets or quoted text counts as one value."""
     try:
-        items = tomllib.loads(f"value = [{text}]")["value"]
-        return [json.dumps(item) for item in items]
-    except tomllib.TOMLDecodeError:
-        return [item.strip() for item in text.split(",") if item.strip()]
+        table = tomllib.loads(f"value = [{text}]")
+        if len(table) == 1:
+            return [json.dumps(item, default=str) for item in table["value"]]
+    except (ValueError, RecursionError):  # no TOML, an integer of many digits, or nested too deeply
+        pass
+    return [item.strip() for item in text.split(",") if item.strip()]
 
 
 def planted_groups(settings: Mapping[str, Any]) -> int:
     """How many groups of clients were planted in the data of an experiment."""
     relevant = {k: settings[k] for k in ("data", "partition", "num_clients", "seed") if k in settings}
-    return _planted_groups(json.dumps(relevant))
+    return _planted_groups(json.dumps(relevant, default=str))
 
 
 @lru_cache
@@ -198,67 +234,3 @@ def _planted_groups(settings: str) -> int:
         kind = experiment.partition.kind
         raise InvalidInput(f"'{PLANTED}': the data have no planted groups with partition '{kind}'")
     return len(set(federation.groups.values()))
-
-
-def compare(plan: Plan, folder: Path, *, jobs: int = 0, board: CompareBoard | None = None) -> list[Line]:
-    """Run what is not finished and write the tables; the summary, a line for each setting and method."""
-    board = board or CompareBoard(Console(), plan.metric, quiet=True)
-    cells = plan.cells
-    checked: set[str] = set()
-    for cell in cells:  # what can be wrong with data and network is found before anything runs
-        settings = cell.experiment.settings()
-        key = json.dumps(
-            [settings[k] for k in ("data", "partition", "num_clients", "model", "fraction_train")]
-        )
-        if key not in checked:
-            checked.add(key)
-            build(cell.experiment)
-    try:
-        (folder / "cells").mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InvalidInput(f"the folder {folder} cannot be made: {error.strerror}") from None
-    with lock_folder(folder):
-        plan.save(folder / "compare.json")
-        board.expect({cell.name: (cell.method, cell.setting, cell.experiment) for cell in cells})
-        for cell in cells:
-            if cell.finished(folder):
-                board.finished(cell.name, _outcome(cell, folder))
-        waiting = {cell.name: cell for cell in cells if not cell.finished(folder)}  # equal cells run once
-        failures = run_side_by_side(
-            {name: cell.experiment for name, cell in waiting.items()},
-            folder,
-            jobs,
-            board,
-            read=lambda name: _outcome(waiting[name], folder),
-        )
-        lines = report(plan, folder)
-    if failures:
-        name, reason = next(iter(failures.items()))
-        raise FederationError(
-            f"{len(failures)} of {len(cells)} runs failed, the first is {name}: {reason}; "
-            f"the tables in {folder} hold the others"
-        )
-    return lines
-
-
-def _outcome(cell: Cell, folder: Path) -> Outcome:
-    return read_outcome(folder / "cells" / cell.name, cell.method, cell.setting, cell.experiment.seed)
-
-
-def report(plan: Plan, folder: Path) -> list[Line]:
-    """Write comparison.md, .tex, .csv, summary.csv and curves.png from the finished cells."""
-    outcomes = [_outcome(cell, folder) for cell in plan.cells if cell.finished(folder)]
-    lines = summarise(outcomes, plan.methods, plan.settings, plan.metric, plan.targets)
-    base, first = plan.cells[0].experiment, plan.methods[0]
-    title = f"{base.data.name}, {base.num_clients or 'all'} clients, {base.num_rounds} rounds"
-    files = {
-        "comparison.md": markdown(lines, first, plan.metric, plan.targets, title),
-        "comparison.tex": latex(lines, first, plan.metric, plan.targets),
-        "comparison.csv": outcomes_csv(outcomes),
-        "summary.csv": summary_csv(lines, plan.targets),
-    }
-    for name, text in files.items():
-        write_durably(folder / name, text.encode())
-    if outcomes:
-        draw_curves(outcomes, plan.methods, plan.settings, folder / "curves.png", plan.metric)
-    return lines

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many runs at once, each in its own process with the inline engine, as cores and memory allow.
 
-Whole runs side by side keep cores busier than one run with many workers: nobody waits for the slowest
-client of a round. Every run leaves checkpoints, so that whatever happens nothing is computed twice.
+Several runs side by side keep the cores busier than one run with many workers, because no run waits for the
+slowest client of another. Every run writes checkpoints, so no finished round is computed twice.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from feddag.core.host import available_memory, num_cores, peak_memory
 from feddag.experiment.settings import EngineConfig, Experiment
 from feddag.reporting.tables.comparison import Outcome
 
-LEAST_MEMORY = 1_000_000_000  # bytes that must be free to start a run before any has been measured
-PATIENCE = 60.0  # seconds a stopped run has for its checkpoint
+MIN_MEMORY = 1_000_000_000  # bytes that must be free to start another run, before any run was measured
+PATIENCE = 60.0  # seconds that a stopped run has for its checkpoint
 
 
 class Board(Protocol):
-    """Is told what happens."""
+    """Shows what happens."""
 
     def progress(self, name: str, news: Mapping[str, Any]) -> None:
         """A round of a run is done: `round`, and `scores` if it was evaluated."""
@@ -52,7 +52,7 @@ class Running:
     peak: int = field(default=0)
 
     def stop(self) -> None:
-        """Ask it to stop at a checkpoint; it does when its input ends."""
+        """Ask it to stop at a checkpoint: it stops when its input ends."""
         with contextlib.suppress(OSError):
             if self.process.stdin is not None:
                 self.process.stdin.close()
@@ -70,13 +70,13 @@ def run_side_by_side(
     board: Board,
     read: Callable[[str], Outcome],
 ) -> dict[str, str]:
-    """Run or resume every experiment in folder/cells/<name>; returns the failed ones and why."""
+    """Run or resume every experiment in folder/cells/<name>; returns the failed ones with the reason."""
     jobs = min(jobs or num_cores(), max(len(experiments), 1))
     waiting, running, failures = list(experiments), dict[str, Running](), dict[str, str]()
-    need = LEAST_MEMORY
+    need = MIN_MEMORY
     try:
         while waiting or running:
-            # One may always run, however little memory is free.
+            # One run may always start, even if little memory is free.
             while waiting and len(running) < jobs and (not running or available_memory() > need):
                 name = waiting.pop(0)
                 running[name] = _start(name, experiments[name], folder, inline=jobs > 1, board=board)
@@ -108,14 +108,15 @@ def _start(name: str, experiment: Experiment, folder: Path, inline: bool, board:
     errors = folder / "cells" / f"{name}.errors.txt"
     with errors.open("wb") as sink:
         process = subprocess.Popen(
-            [sys.executable, "-m", "feddag.compare.cell", str(folder / "cells" / name)],
+            # -P: a file in the current folder, such as numpy.py, must not replace a library.
+            [sys.executable, "-P", "-m", "feddag.compare.cell", str(folder / "cells" / name)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=sink,
             text=True,
-            # Numbers must not depend on how many runs share the machine: one thread each.
+            # One thread per run: results must not depend on how many runs share the machine.
             env={**os.environ, "OMP_NUM_THREADS": "1"} if inline else None,
-            start_new_session=True,  # Ctrl-C is for us; a run is stopped once, by the end of its input
+            start_new_session=True,  # Ctrl-C reaches this process alone; a run stops when its input ends
         )
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):

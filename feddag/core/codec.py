@@ -26,6 +26,8 @@ from feddag.core.params import Layout, Params
 T = TypeVar("T")
 Payload = dict[str, Any]  # path → numpy array | bool | int | float | str
 _SCALAR_BYTES = 8
+_MIN_INT, _MAX_INT = -(2**63), 2**63 - 1  # the integers that other languages and numpy can hold too
+_SHOWN = 60  # characters of foreign text that an error message repeats
 
 
 def flatten(value: Any) -> Payload:
@@ -40,7 +42,7 @@ def unflatten(cls: type[T], payload: Payload) -> T:
     left = dict(payload)
     result = _unflatten_fields(cls, "", left)
     if left:
-        raise InvalidMessage(next(iter(left)), "no such field", "an unknown field")
+        raise InvalidMessage(_shown(next(iter(left))), "no such field", "an unknown field")
     return result
 
 
@@ -63,9 +65,15 @@ def unpack(data: bytes) -> Payload:
     try:
         arrays = load_arrays(data)
         scalars = json.loads(arrays.pop("").tobytes())
-    except (SafetensorError, KeyError, ValueError, UnicodeDecodeError) as error:
-        raise InvalidMessage("(bytes)", "a packed message", f"unreadable data ({error})") from error
-    return {**scalars, **arrays}
+    # KeyError: no scalars, or a number format that numpy lacks. RecursionError: JSON is nested too deeply.
+    except (SafetensorError, KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise InvalidMessage("(bytes)", "a packed message", f"unreadable data ({_shown(error)})") from error
+    if not isinstance(scalars, dict):
+        raise InvalidMessage("(bytes)", "an object of scalars", _kind(scalars))
+    if not scalars.keys().isdisjoint(arrays):
+        twice = next(path for path in scalars if path in arrays)
+        raise InvalidMessage(_shown(twice), "a scalar or an array", "both")
+    return scalars | arrays
 
 
 def encode(value: Any) -> bytes:
@@ -79,9 +87,9 @@ def decode(cls: type[T], data: bytes) -> T:
 
 
 def nbytes(value: Any) -> int:
-    """Size of a message in canonical form: arrays as they are, 8 bytes a number, text as UTF-8.
+    """Size of a message in canonical form: arrays as they are, 8 bytes per number, text as UTF-8.
 
-    The same figure on every engine; transport overhead is reported apart.
+    Every engine gives the same figure; what the transport adds is reported separately.
     """
     return sum(_size(v) for k, v in flatten(value).items() if not k.endswith("#"))
 
@@ -108,6 +116,12 @@ def _kind(item: Any) -> str:
     if isinstance(item, np.ndarray):
         return f"{item.dtype} array of shape {item.shape}"
     return type(item).__name__
+
+
+def _shown(text: object) -> str:
+    """Foreign text in a form that every terminal can print, shortened."""
+    whole = str(text).encode("unicode_escape").decode("ascii")
+    return whole if len(whole) <= _SHOWN else whole[: _SHOWN - 1] + "…"
 
 
 # -- flattening ------------------------------------------------------------------------------------------
@@ -146,7 +160,11 @@ def _flatten_value(value: Any, path: str, payload: Payload) -> None:
 def _unflatten_fields(cls: type[T], prefix: str, left: Payload) -> T:
     check_declarations(cls)
     values = {name: _unflatten_value(hint, prefix + name, left) for name, hint in field_types(cls).items()}
-    return cls(**values)
+    try:
+        return cls(**values)
+    except (ValueError, TypeError, ArithmeticError, LookupError) as error:  # a check in __post_init__ failed
+        where = prefix.rstrip(".") or cls.__name__
+        raise InvalidMessage(where, f"a valid {cls.__name__}", _shown(error)) from error
 
 
 def _unflatten_value(hint: Any, path: str, left: Payload) -> Any:
@@ -161,7 +179,7 @@ def _unflatten_value(hint: Any, path: str, left: Payload) -> Any:
         try:
             return Params(torch.from_numpy(vector), Layout.parse(layout))
         except (InvalidMessage, ValueError) as error:
-            raise InvalidMessage(path, "a vector that fits its layout", str(error)) from error
+            raise InvalidMessage(path, "a vector that fits its layout", _shown(error)) from error
     if hint is np.ndarray:
         return _take_array(left, path)
     if hint in SCALARS:
@@ -182,17 +200,19 @@ def _unflatten_value(hint: Any, path: str, left: Payload) -> Any:
 def _keys(text: str, path: str) -> list[str]:
     try:
         keys = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         keys = None
-    if not isinstance(keys, list) or not all(isinstance(key, str) for key in keys):
-        raise InvalidMessage(path, "a list of keys", repr(text[:40]))
+    if not isinstance(keys, list) or not all(isinstance(key, str) and _is_unicode(key) for key in keys):
+        raise InvalidMessage(path, "a list of keys", _shown(text))
+    if len(set(keys)) < len(keys):
+        raise InvalidMessage(path, "different keys", _shown(text))
     return keys
 
 
 def _checked_range(length: int, left: Payload, path: str) -> Iterator[int]:
     # A length that the payload cannot hold is refused before anything is allocated for it.
     if not 0 <= length <= len(left) + 1:
-        raise InvalidMessage(path, f"a length up to {len(left)}", str(length))
+        raise InvalidMessage(path, f"a length up to {len(left)}", _shown(length))
     return iter(range(length))
 
 
@@ -205,26 +225,35 @@ def _take(left: Payload, path: str, kind: type[T], expected: str) -> T:
     return item
 
 
-def _take_scalar(left: Payload, path: str, kind: type) -> Any:
+def _take_scalar(left: Payload, path: str, kind: Any) -> Any:
     if path not in left:
         raise InvalidMessage(path, kind.__name__, "nothing")
     item = left.pop(path)
-    if kind is float and type(item) is int:
-        item = float(item)
-    if type(item) is not kind:
+    # Settings may be written as 1 where a float is expected.
+    if type(item) is not kind and not (kind is float and type(item) is int):
         raise InvalidMessage(path, kind.__name__, _kind(item))
-    if isinstance(item, float) and not math.isfinite(item):
+    if type(item) is int and not _MIN_INT <= item <= _MAX_INT:
+        raise InvalidMessage(path, "an integer from -2^63 to 2^63 - 1", f"one of {item.bit_length()} bits")
+    if kind is float and not math.isfinite(item):
         raise InvalidMessage(path, "a finite number", str(item))
-    return item
+    if kind is str and not _is_unicode(item):
+        raise InvalidMessage(path, "Unicode text", _shown(item))
+    return float(item) if kind is float else item
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether UTF-8 can hold the text: JSON can contain lone surrogates, which UTF-8 cannot."""
+    return text.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
 def _take_array(left: Payload, path: str) -> np.ndarray:
     if path not in left:
         raise InvalidMessage(path, "an array", "nothing")
     item = left.pop(path)
-    if not isinstance(item, np.ndarray) or item.dtype.hasobject:
+    if not isinstance(item, np.ndarray) or item.dtype.kind not in "biuf":
         raise InvalidMessage(path, "an array of numbers", _kind(item))
-    # One pass: the sum is finite only if every entry is (overflow of huge entries is caught by the re-check).
+    # One fast pass: a sum is finite only if all entries are. Huge finite entries can also make it infinite;
+    # the slower second look tells the two cases apart.
     with np.errstate(over="ignore", invalid="ignore"):
         suspicious = item.dtype.kind == "f" and not np.isfinite(item.sum())
     if suspicious and not np.isfinite(item).all():

@@ -18,10 +18,10 @@ class LocalTraining:
 
     local_epochs: Annotated[int, Ge(1)] = 10  # passes over the client's data
     local_steps: Annotated[int, Ge(0)] = 0  # if > 0: this many batches instead of whole epochs
-    batch_size: Annotated[int, Ge(1)] = 64
-    lr: Annotated[float, Gt(0)] = 0.01
-    momentum: Annotated[float, Ge(0), Lt(1)] = 0.5
-    weight_decay: Annotated[float, Ge(0)] = 1e-4
+    batch_size: Annotated[int, Ge(1)] = 64  # samples per step of SGD
+    lr: Annotated[float, Gt(0)] = 0.01  # learning rate
+    momentum: Annotated[float, Ge(0), Lt(1)] = 0.5  # of SGD
+    weight_decay: Annotated[float, Ge(0)] = 1e-4  # L2 penalty of SGD
     # τ: how far a loss is corrected for the label shares of the client: 0 not at all, 1 fully (LabelPrior)
     prior_correction: Annotated[float, Ge(0), Le(1)] = 0.0
 

@@ -9,13 +9,16 @@
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from math import prod
 
 import torch
 from torch import Tensor, nn
 
 from feddag.core.errors import InvalidMessage
+
+_MAX_ELEMENTS = 2**40  # of one tensor
+_MAX_SHAPE_TEXT = 200  # characters
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,30 @@ class Layout:
 
     @classmethod
     def parse(cls, text: str) -> "Layout":
-        """Read the text that `describe` wrote."""
-        entries = [entry.rsplit(":", 1) for entry in text.split(";")] if text else []
-        shapes = tuple(tuple(int(n) for n in s.split("x")) if s else () for _, s in entries)
-        return cls(tuple(n for n, _ in entries), shapes)
+        """Read the text that `describe` wrote; raises ValueError for any other text."""
+        return _parse_layout(text)
+
+
+# Few networks make many messages: each layout is parsed once, and all models of one network share it.
+@lru_cache(maxsize=32)
+def _parse_layout(text: str) -> Layout:
+    entries = [entry.rsplit(":", 1) for entry in text.split(";")] if text else []
+    shapes = tuple(_parse_shape(shape) for _, shape in entries)
+    names = tuple(name for name, _ in entries)
+    if len(set(names)) < len(names):
+        raise ValueError("a tensor's name appears twice")
+    return Layout(names, shapes)
+
+
+def _parse_shape(text: str) -> tuple[int, ...]:
+    """`2x3` → (2, 3); ValueError for anything but plain digits and for sizes that no tensor has."""
+    sides = text.split("x") if text else []
+    if len(text) > _MAX_SHAPE_TEXT or not all(side.isascii() and side.isdigit() for side in sides):
+        raise ValueError(f"'{text[:40]}' is not a shape such as 2x3")
+    shape = tuple(map(int, sides))
+    if prod(max(side, 1) for side in shape) > _MAX_ELEMENTS:  # torch multiplies empty sides too
+        raise ValueError(f"a tensor of shape {text} is too large")
+    return shape
 
 
 class Params(Mapping[str, Tensor]):

@@ -1,10 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recipes: Python functions that return an Experiment. A variant calls another and changes two fields."""
+"""Recipes, and the one way from a word on the command line to an Experiment.
 
-from collections.abc import Callable
+A recipe is a Python function that returns an Experiment; a variant calls another one and changes some fields.
+
+experiment = resolve("demo", ["training.lr=0.1"])    # or a settings file, a run folder, a folder of own data
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from feddag.core.deployment import LocalTraining
+from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig, PartitionConfig
+from feddag.data.own import TABLES
+from feddag.experiment.overrides import Settings, override, read_settings
+from feddag.experiment.sentences import shown_text
 from feddag.experiment.settings import AlgorithmConfig, EvaluationConfig, Experiment
 
 
@@ -55,3 +66,56 @@ RECIPES: dict[str, Callable[[], Experiment]] = {
     "fashion": fashion,
     "digits": digits,
 }
+
+
+def resolve(what: str, overrides: Iterable[str] = ()) -> Experiment:
+    """The experiment that a word means, with `key=value` overrides applied."""
+    where = "" if what in RECIPES else what
+    return Experiment.from_settings(override(plain_settings(what), overrides), where)
+
+
+def plain_settings(what: str, other_names: str = "") -> Settings:
+    """The settings that a word means: of a recipe, a settings file, a run folder, or for your own data.
+
+    `other_names` completes the refusal where the caller knows further names, for example of methods.
+    """
+    if what in RECIPES:
+        return RECIPES[what]().settings()
+    path = Path(what)
+    if _is_file(path):
+        return _own_data(path) if path.suffix in TABLES else read_settings(path)
+    if _is_file(path / "experiment.json"):
+        return read_settings(path / "experiment.json")
+    name = shown_text(what)
+    if _is_file(path / "compare.json"):
+        raise InvalidInput(f"{name} is the folder of a comparison: use feddag compare --folder {name}")
+    if what and _holds_clients(path):
+        return _own_data(path)
+    kinds = f"{other_names}a recipe ({', '.join(RECIPES)})"
+    raise InvalidInput(
+        f"'{name}' is neither {kinds}, nor a settings file, nor a run folder, nor a folder or table "
+        "with your own data (one folder, .npz, .csv or .parquet file per client)"
+    )
+
+
+def _own_data(path: Path) -> Settings:
+    """An experiment on the user's own data. All clients train in every round, however few there are."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.resolve().stem).lstrip("._-")[:64] or "own"
+    data = {"name": "own", "path": str(path.absolute())}  # absolute: a run can be resumed from any folder
+    return {"name": name, "data": data, "fraction_train": 1.0}
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):  # for example a name that is too long
+        return False
+
+
+def _holds_clients(folder: Path) -> bool:
+    """Whether a folder looks like own data: `feddag data check` says what is wrong inside."""
+    try:
+        entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".")]
+    except (OSError, ValueError):
+        return False
+    return any(entry.is_dir() or entry.suffix in (".npz", *TABLES) for entry in entries)

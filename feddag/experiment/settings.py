@@ -4,7 +4,6 @@
 import hashlib
 import json
 import math
-import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -26,8 +25,14 @@ from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig, PartitionConfig
 from feddag.experiment.overrides import Settings, override, read_settings
+from feddag.experiment.sentences import joined, plain_problems, problems_of, shown, shown_text
 
-MOVED = {"training.backend": "engine.backend"}  # settings that have another name than before
+MAX_CLIENTS = 1_000_000
+MAX_ROUNDS = 1_000_000
+MAX_WORKERS = 1024
+MAX_SECONDS = 10_000_000.0  # of a deadline: about four months
+MAX_COUNT = 1_000_000  # of anything that a method's hyper-parameter counts
+MAX_SYNTHETIC = 1_000_000_000  # numbers in the synthetic data
 
 
 class _Section(BaseModel):
@@ -44,6 +49,7 @@ class AlgorithmConfig(BaseModel):
 
     @model_validator(mode="after")
     def _hyper_parameters_fit(self) -> Self:
+        _refuse_huge_counts(self.model_extra or {})
         self.build(LocalTraining())
         return self
 
@@ -55,30 +61,46 @@ class AlgorithmConfig(BaseModel):
         presets = getattr(cls, "presets", {})
         if self.preset and self.preset not in presets:
             known = ", ".join(presets) or "none"
-            raise ValueError(f"preset '{self.preset}' is unknown for '{self.name}': it has {known}")
+            raise ValueError(
+                f"preset '{shown_text(self.preset)}' is unknown for '{self.name}': it has {known}"
+            )
         options = {**presets.get(self.preset, {}), **(self.model_extra or {})}
         allowed = {f.name for f in fields(cls)} - {"local"}
         for key in options:
             if key not in allowed:
                 has = ", ".join(sorted(allowed)) or "no hyper-parameters"
-                raise ValueError(f"'{key}' is unknown: '{self.name}' has {has}")
+                raise ValueError(f"'{shown_text(key)}' is unknown: '{self.name}' has {has}")
         return TypeAdapter(cls).validate_python({**options, "local": local})
 
 
+def _refuse_huge_counts(options: Mapping[str, Any], prefix: str = "") -> None:
+    for key, value in options.items():
+        if isinstance(value, Mapping):
+            _refuse_huge_counts(value, f"{prefix}{key}.")
+        elif isinstance(value, int) and value > MAX_COUNT:
+            name = shown_text(prefix + key)
+            raise ValueError(f"{name} = {shown(value)}: expected at most {MAX_COUNT:,}")
+
+
 class EngineConfig(_Section):
-    """`[engine]`: who carries the questions to the clients."""
+    """`[engine]`: where the clients' work is computed."""
 
     name: Literal["process", "inline"] = Field(
-        default="process", description="process: workers; inline: reference"
+        default="process",
+        description="process: parallel worker processes; inline: one client after another, for debugging",
     )
-    workers: int = Field(default=0, ge=0, description="worker processes; 0: one per core")
+    workers: int = Field(
+        default=0, ge=0, le=MAX_WORKERS, description="number of worker processes; 0: one per core"
+    )
+    deadline: float | None = Field(
+        default=None, gt=0, le=MAX_SECONDS, description="seconds that a client may take for one task"
+    )
     backend: Literal["auto", "torch", "native"] = Field(
         default="auto",
         description="who trains: torch, native (C++ kernels), or auto: native where it can",
     )
-    deadline: float | None = Field(default=None, gt=0, description="seconds a client may take for one task")
     quorum: float = Field(
-        default=0.5, ge=0, le=1, description="least share of asked clients that must answer"
+        default=0.5, ge=0, le=1, description="share of the asked clients that must answer, at least"
     )
 
 
@@ -86,9 +108,11 @@ class EvaluationConfig(_Section):
     """`[evaluation]`: when clients score their model on held-out samples."""
 
     every: int = Field(
-        default=5, ge=1, description="evaluate after every so many rounds (always after the last)"
+        default=5, ge=1, description="rounds between evaluations; the last round is always evaluated"
     )
-    after_training: bool = Field(default=True, description="at the end also score after local training")
+    after_training: bool = Field(
+        default=True, description="at the end also score the models after local training"
+    )
 
 
 def _named(key: str) -> BeforeValidator:
@@ -100,15 +124,18 @@ class Experiment(_Section):
     """Everything that determines a run."""
 
     name: str = Field(
-        default="run", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="part of the folder's name"
+        default="run",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+        description="part of the run folder's name",
     )
     data: Annotated[DataConfig, _named("name")] = Field(default=DataConfig(), description="which samples")
     partition: Annotated[PartitionConfig, _named("kind")] = Field(
-        default=PartitionConfig(), description="which client holds which"
+        default=PartitionConfig(), description="which client holds which samples"
     )
     num_clients: int | None = Field(
         default=None,
         ge=1,
+        le=MAX_CLIENTS,
         description="number of clients; not set: all natural clients of the data, else 100",
     )
     model: str = Field(default="auto", description="network family, or your own as module:factory")
@@ -116,20 +143,37 @@ class Experiment(_Section):
         default=AlgorithmConfig(), description="which method"
     )
     training: LocalTraining = Field(default=LocalTraining(), description="how a client trains")
-    num_rounds: int = Field(default=30, ge=0, description="communication rounds")
+    num_rounds: int = Field(default=30, ge=1, le=MAX_ROUNDS, description="communication rounds")
     fraction_train: float = Field(
-        default=0.2, gt=0, le=1, description="share of the clients that train in a round"
+        default=0.2, gt=0, le=1, description="share of the clients that train in each round"
     )
-    seed: int = Field(default=1, ge=0, description="the number all randomness starts from")
+    seed: int = Field(default=1, ge=0, description="number from which all randomness is derived")
     engine: Annotated[EngineConfig, _named("name")] = Field(
-        default=EngineConfig(), description="who computes"
+        default=EngineConfig(), description="where the work is computed"
     )
     evaluation: EvaluationConfig = Field(
         default=EvaluationConfig(), description="when and how models are scored"
     )
-    checkpoint_every: int = Field(
-        default=1, ge=1, description="write a checkpoint after every so many rounds"
-    )
+    checkpoint_every: int = Field(default=1, ge=1, description="rounds between checkpoints")
+
+    @model_validator(mode="after")
+    def _data_fit_a_computer(self) -> Self:
+        synthetic = self.data.synthetic
+        rows = synthetic.train + synthetic.test + synthetic.groups * synthetic.classes
+        if rows * synthetic.dimensions > MAX_SYNTHETIC:
+            raise ValueError(
+                f"data.synthetic: samples, class centres and dimensions make {rows * synthetic.dimensions:,} "
+                f"numbers; expected at most {MAX_SYNTHETIC:,}"
+            )
+        for name in ("folder", "cache", "path"):
+            path = getattr(self.data, name)
+            try:
+                if path is not None:
+                    path.expanduser().exists()
+            except (OSError, RuntimeError, ValueError):
+                value = shown(str(path))
+                raise ValueError(f"data.{name} = {value}: expected a path that this system allows") from None
+        return self
 
     def build_algorithm(self) -> Algorithm:
         """The algorithm this experiment runs."""
@@ -161,12 +205,18 @@ class Experiment(_Section):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any], where: str = "") -> "Experiment":
-        """Check plain settings; one sentence names every key that is wrong, its value and what is allowed."""
-        try:
-            return cls.model_validate(settings)
-        except ValidationError as error:
-            problems = "; ".join(dict.fromkeys(_sentence(e) for e in error.errors()))
-            raise InvalidInput(f"{where}: {problems}" if where else problems) from None
+        """Check plain settings; names every key that is wrong, its value and what is allowed."""
+        if not isinstance(settings, Mapping):
+            problems = [f"{shown(settings)}: expected a table of settings"]
+        else:
+            problems = plain_problems(settings, DEFAULTS)
+        if not problems:
+            try:
+                return cls.model_validate(settings)
+            except ValidationError as error:
+                problems = problems_of(error, settings, cls)
+        prefix = f"{shown_text(where)}: " if where else ""
+        raise InvalidInput(prefix + joined(problems))
 
     @classmethod
     def from_file(cls, path: Path, overrides: Iterable[str] = ()) -> "Experiment":
@@ -178,29 +228,4 @@ class Experiment(_Section):
         return Experiment.from_settings(override(self.settings(), overrides))
 
 
-def _sentence(error: Any) -> str:
-    """One pydantic error in our words: key = value: what is allowed."""
-    key = ".".join(str(part) for part in error["loc"])
-    if error["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        if key in MOVED:
-            return f"{key}: this setting is now {MOVED[key]}"
-        allowed = ", ".join(sorted(_keys_at(error["loc"][:-1])))
-        return f"{key}: unknown key; allowed here: {allowed}"
-    message = error["msg"].removeprefix("Value error, ")
-    message = message[0].lower() + message[1:]
-    message = message.replace("input should be", "expected").replace("valid ", "")
-    value = error["input"]
-    if isinstance(value, Mapping) and error["type"] == "value_error":
-        value = value.get("name", value.get("kind", ""))
-        return f"{key} = {value!r}: {message}" if value else f"{key}: {message}"
-    return f"{key} = {json.dumps(value, default=str)}: {message}"
-
-
-def _keys_at(path: tuple[Any, ...]) -> set[str]:
-    """Names of the settings in the table that a path leads to."""
-    kind: Any = Experiment
-    for part in path:
-        hint = typing.get_type_hints(kind).get(part, Any)
-        options = [a for a in typing.get_args(hint) if a is not type(None)]
-        kind = options[0] if options else hint
-    return set(getattr(kind, "model_fields", None) or typing.get_type_hints(kind))
+DEFAULTS: Settings = Experiment().settings()

@@ -54,7 +54,9 @@ def load_checkpoint(folder: Path, round_: int, state_class: type) -> tuple[Progr
         parts[part][path_] = value
     progress = codec.unflatten(Progress, parts["progress"])
     if progress.round != round_:
-        raise InvalidMessage(path.name, f"the checkpoint of round {round_}", f"that of round {progress.round}")
+        raise InvalidMessage(
+            path.name, f"the checkpoint of round {round_}", f"that of round {progress.round}"
+        )
     return progress, codec.unflatten(state_class, parts["state"])
 
 

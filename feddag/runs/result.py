@@ -74,13 +74,13 @@ def write_clusters(prepared: Prepared, state: Any, folder: Path, facts: Facts) -
     algorithm = prepared.algorithm
     if not isinstance(algorithm, FindsClusters):
         name = prepared.experiment.algorithm.name
-        raise InvalidInput(f"algorithm '{name}' has no clusters to show: use 'feddag' or another that clusters")
+        raise InvalidInput(
+            f"algorithm '{name}' has no clusters to show: use 'feddag' or another that clusters"
+        )
     planted = facts.planted()
     truth = PlantedTruth(planted, facts.group_names()) if planted else None
     try:
-        return write_clustering_page(
-            folder, algorithm.clustering(state), truth, prepared.problem.class_names
-        )
+        return write_clustering_page(folder, algorithm.clustering(state), truth, prepared.problem.class_names)
     except OSError as error:
         raise FederationError(f"the folder {folder} cannot be written: {error.strerror or error}") from error
 
@@ -189,7 +189,9 @@ class Run:
     def result(self) -> dict[str, Any]:
         """Scores and cost, as in result.json."""
         if not self.finished:
-            raise InvalidInput(f"the run in {self.folder} is not finished: go on with feddag resume {self.folder}")
+            raise InvalidInput(
+                f"the run in {self.folder} is not finished: go on with feddag resume {self.folder}"
+            )
         return json.loads((self.folder / "result.json").read_text())
 
     @property

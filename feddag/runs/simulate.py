@@ -10,7 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -160,9 +160,7 @@ def run(
     return folder
 
 
-def resume(
-    folder: Path | str, *, watch: Watch = lambda event: None, data: Federation | None = None
-) -> Path:
+def resume(folder: Path | str, *, watch: Watch = lambda event: None, data: Federation | None = None) -> Path:
     """Go on with a run from its last valid checkpoint, to the same result as if never stopped."""
     folder = Path(folder)
     simulation = build(_experiment_of(folder), data)
@@ -184,14 +182,18 @@ def cluster(
     its newest checkpoint.
     """
     if isinstance(what, Experiment):
-        return _cluster_at_start(build(what, data), Path(folder) if folder else _new_cluster_folder(what), watch)
+        return _cluster_at_start(
+            build(what, data), Path(folder) if folder else _new_cluster_folder(what), watch
+        )
     return _clusters_of_run(Path(what), Path(folder) if folder else Path(what) / "clustering", data)
 
 
 def _cluster_at_start(simulation: Simulation, folder: Path, watch: Watch) -> dict[str, Any]:
     name, algorithm = simulation.experiment.algorithm.name, simulation.prepared.algorithm
     if not isinstance(algorithm, FindsClusters):
-        raise InvalidInput(f"algorithm '{name}' has no clusters to show: use 'feddag' or another that clusters")
+        raise InvalidInput(
+            f"algorithm '{name}' has no clusters to show: use 'feddag' or another that clusters"
+        )
     if not algorithm.clusters_at_start:
         raise InvalidInput(
             f"the clusters of '{name}' form during training: run it, then use 'feddag cluster RUN_FOLDER'"

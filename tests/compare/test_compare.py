@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from feddag.cli.main import main
-from feddag.compare.grid import Plan, compare, settings_over
+from feddag.compare.grid import ComparisonGrid, _mentions_planted, _merged, _with_number, settings_over
+from feddag.compare.run import compare
 from feddag.core.errors import FederationError, InvalidInput
 from feddag.reporting.tables.comparison import (
     Outcome,
@@ -41,8 +42,8 @@ BASE = {
 }
 
 
-def plan(*methods: str, seeds: tuple[int, ...] = (1, 2), **options) -> Plan:
-    return Plan(base=BASE, methods=methods, seeds=seeds, **options)
+def plan(*methods: str, seeds: tuple[int, ...] = (1, 2), **options) -> ComparisonGrid:
+    return ComparisonGrid(base=BASE, methods=methods, seeds=seeds, **options)
 
 
 # -- the grid -------------------------------------------------------------------------------------------
@@ -84,7 +85,7 @@ def test_a_setting_can_be_for_one_method_or_for_all_that_have_it() -> None:
 
 def test_hyper_parameters_in_a_file_stay_with_their_method() -> None:
     base = {**BASE, "algorithm": {"name": "fedprox", "mu": 0.7}}
-    cells = Plan(base=base, methods=("fedavg", "fedprox"), seeds=(1,)).cells
+    cells = ComparisonGrid(base=base, methods=("fedavg", "fedprox"), seeds=(1,)).cells
     assert cells[1].experiment.build_algorithm().mu == 0.7
 
 
@@ -96,7 +97,16 @@ def test_planted_stands_for_the_number_of_planted_groups() -> None:
 def test_planted_without_groups_is_told() -> None:
     bare = {**BASE, "data": {"name": "digits"}, "partition": {"kind": "lda"}}
     with pytest.raises(InvalidInput, match="no planted groups with partition 'lda'"):
-        _ = Plan(bare, ("pacfl",), (1,), changes=("pacfl.num_clusters=planted",)).cells
+        _ = ComparisonGrid(bare, ("pacfl",), (1,), changes=("pacfl.num_clusters=planted",)).cells
+
+
+def test_options_in_groups_are_merged_and_planted_is_replaced_inside_them() -> None:
+    base = {"cut": {"linkage": "single", "number": 1}, "rate": 1}
+    merged = _merged(base, {"cut": {"number": "planted"}})
+    assert merged == {"cut": {"linkage": "single", "number": "planted"}, "rate": 1}
+    assert _mentions_planted(merged)
+    assert _with_number(merged, 3) == {"cut": {"linkage": "single", "number": 3}, "rate": 1}
+    assert not _mentions_planted(base)
 
 
 def test_values_of_an_axis_may_be_numbers_words_and_lists() -> None:
@@ -110,7 +120,7 @@ def test_values_of_an_axis_may_be_numbers_words_and_lists() -> None:
 
 def test_the_engine_is_no_part_of_a_cells_identity() -> None:
     other = {**BASE, "engine": "process"}
-    assert plan("fedavg").cells[0].name == Plan(other, ("fedavg",), (1, 2)).cells[0].name
+    assert plan("fedavg").cells[0].name == ComparisonGrid(other, ("fedavg",), (1, 2)).cells[0].name
 
 
 # -- statistics -----------------------------------------------------------------------------------------
@@ -181,7 +191,7 @@ def test_the_tables_say_the_same_in_every_format() -> None:
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory) -> tuple[Plan, Path]:
+def done(tmp_path_factory) -> tuple[ComparisonGrid, Path]:
     folder = tmp_path_factory.mktemp("compare") / "grid"
     grid = plan("fedavg", "pacfl", over=("training.lr=0.1",), targets=(0.3,))
     lines = compare(grid, folder, jobs=2)
@@ -224,7 +234,7 @@ def test_cells_share_cohorts(done) -> None:
 def test_finished_cells_are_not_run_again_and_methods_can_be_added(done) -> None:
     grid, folder = done
     before = {p: p.stat().st_mtime_ns for p in folder.glob("cells/*/result.json")}
-    wider = Plan(grid.base, (*grid.methods, "local"), (1,), over=grid.over)
+    wider = ComparisonGrid(grid.base, (*grid.methods, "local"), (1,), over=grid.over)
     lines = compare(wider, folder, jobs=1)
     assert {p: p.stat().st_mtime_ns for p in before} == before
     assert [line.method for line in lines] == ["fedavg", "pacfl", "local"]
@@ -253,7 +263,7 @@ def test_a_killed_comparison_goes_on_from_the_checkpoints_of_its_runs(tmp_path: 
     _wait_for(lambda: list(tmp_path.glob("g/cells/*/checkpoints/round-000002.json")))
     first.send_signal(signal.SIGKILL)
     first.wait()
-    stopped = Plan.load(tmp_path / "g" / "compare.json")
+    stopped = ComparisonGrid.load(tmp_path / "g" / "compare.json")
     # Runs stop when their comparison is gone; a second comparison then finds their folders free.
     _wait_for(lambda: all(_free(tmp_path / "g" / "cells" / c.name) for c in stopped.cells))
     second = subprocess.run(
@@ -265,6 +275,63 @@ def test_a_killed_comparison_goes_on_from_the_checkpoints_of_its_runs(tmp_path: 
         folders = (whole, tmp_path / "g" / "cells" / cell.name)
         digests = [json.loads((f / "result.json").read_text())["state_digest"] for f in folders]
         assert digests[0] == digests[1]
+
+
+@pytest.fixture
+def cell(tmp_path: Path):
+    """Start a cell on the given settings in an empty folder, with Ctrl-C ignored as in a background job."""
+    started = []
+
+    def start(settings: dict) -> subprocess.Popen:
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "feddag.compare.cell", "run"],
+            cwd=tmp_path,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
+        )
+        started.append(process)
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(settings) + "\n")
+        process.stdin.flush()
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_a_cell_that_still_builds_its_network_stops_when_its_input_ends(cell, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text("import time\nopen('begun', 'w').close()\ntime.sleep(600)\n")
+    process = cell({**BASE, "model": "slow:net"})
+    _wait_for((tmp_path / "begun").exists)
+    process.stdin.close()
+    assert process.wait(60) == 130
+
+
+def test_a_cell_whose_comparison_ends_at_once_stops(cell, tmp_path: Path) -> None:
+    process = cell({**BASE, "num_rounds": 100_000})
+    process.stdin.close()
+    assert process.wait(60) == 130
+
+
+def test_a_cell_in_its_rounds_stops_at_a_checkpoint_when_its_input_ends(cell, tmp_path: Path) -> None:
+    process = cell({**BASE, "num_rounds": 100_000})
+    assert json.loads(process.stdout.readline())["round"] == 1
+    process.stdin.close()
+    process.stdout.read()
+    assert process.wait(60) == 130
+    assert list(tmp_path.glob("run/checkpoints/round-*.json"))
+
+
+def test_a_file_in_the_current_folder_cannot_replace_a_library_in_a_cell(tmp_path: Path, monkeypatch) -> None:
+    for name in ("numpy", "torch", "json"):
+        (tmp_path / f"{name}.py").write_text("open('ran', 'w').close()\nraise ImportError\n")
+    monkeypatch.chdir(tmp_path)
+    compare(plan("fedavg", seeds=(1,)), Path("grid"), jobs=1)
+    assert not Path("ran").exists()
 
 
 def _wait_for(condition, seconds: float = 120.0) -> None:
@@ -291,14 +358,65 @@ def _free(folder: Path) -> bool:
 
 
 @pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"seeds": "many"}, 'seeds = "many": expected a list'),
+        ({"base": []}, "base = []: expected a table of settings"),
+        ({"base": {"num_rounds": 0}}, "num_rounds = 0: expected greater than or equal to 1"),
+        ({"methods": ["fedavgg"]}, "'fedavgg' is neither a method"),
+        ({"seeds": [-1]}, "--seeds: expected a number of seeds"),
+        ({"surprise": 1}, "surprise: unknown key; allowed here: base, changes"),
+        ({"targets": [7]}, "--targets: expected accuracies"),
+    ],
+)
+def test_a_damaged_plan_is_refused(changes: dict, sentence: str, tmp_path: Path) -> None:
+    plan("fedavg").save(tmp_path / "compare.json")
+    assert ComparisonGrid.load(tmp_path / "compare.json") == plan("fedavg")
+    fields = json.loads((tmp_path / "compare.json").read_text())
+    (tmp_path / "compare.json").write_text(json.dumps({**fields, **changes}))
+    with pytest.raises(InvalidInput, match="is not the plan of a comparison") as told:
+        ComparisonGrid.load(tmp_path / "compare.json")
+    assert sentence in str(told.value)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_in_one_sentence(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInput, match=r"file/grid cannot be made: .*file is a file"):
+        compare(plan("fedavg"), tmp_path / "file" / "grid")
+    (tmp_path / "grid" / ".lock").mkdir(parents=True)
+    with pytest.raises(InvalidInput, match="grid cannot be written: Is a directory"):
+        compare(plan("fedavg"), tmp_path / "grid")
+    with pytest.raises(InvalidInput, match="cannot be made: File name too long"):
+        compare(plan("fedavg"), tmp_path / ("x" * 300))
+    monkeypatch.setattr("os.access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(InvalidInput, match="new cannot be written: no permission for"):
+        compare(plan("fedavg"), tmp_path / "new")
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
     ("words", "sentence"),
     [
         (["fedavgg"], "'fedavgg' is neither a method ("),
         ([], "name at least one method to compare"),
         (["digits"], "name at least one method to compare"),
         (["fedavg", "fedavg"], "a method is named twice: fedavg, fedavg"),
-        (["fedavg", "digits", "demo"], "one recipe or file is expected, got digits, demo"),
-        (["fedavg", "--seeds", "0"], "--seeds: expected a number of seeds from 1 on"),
+        (["fedavg", "digits", "demo"], "one recipe, file or folder is expected, got digits, demo"),
+        (["fedavg", "--seeds", "0"], "--seeds 0: expected a number of seeds from 1 to 1,000"),
+        (["fedavg", "--seeds", ""], "--seeds : expected a number of seeds from 1 to 1,000"),
+        (["fedavg", "--seeds", "1e9"], "--seeds 1e9: expected a number of seeds from 1 to 1,000"),
+        (["fedavg", "--seeds", "1e300"], "--seeds 1e300: expected a number of seeds"),
+        (["fedavg", "--seeds", "nan"], "--seeds nan: expected whole numbers"),
+        (["fedavg", "--seeds", "1,inf"], "--seeds 1,inf: expected whole numbers"),
+        (["fedavg", "--seeds", "1,1e300"], "--seeds: expected a number of seeds from 1 to 1,000"),
+        (["fedavg", "--seeds", "1.5"], "--seeds 1.5: expected whole numbers"),
+        (["fedavg", "--seeds", "-3"], "--seeds -3: expected a number of seeds"),
+        (["fedavg", "--targets", "nan"], "--targets: expected accuracies between 0 and 1"),
+        (["fedavg", "--over", "seed.x=" + ",".join("1" * 9_999)], "the comparison has 29,997 runs"),
+        (["fedavg", "--over", "num_rounds=1979-05-27"], 'num_rounds = "1979-05-27": expected a whole number'),
+        (["fedavg", "--over", "num_rounds=" + "9" * 5_000], 'num_rounds = "999'),
+        (["fedavg", "--over", "num_rounds=" + "[" * 9_999], 'num_rounds = "[[['),
+        (["pacfl", "--set", "pacfl.num_clusters=planted", "--set", "data=1979-05-27"], "data"),
         (["fedavg", "--seeds", "x"], "--seeds x: expected numbers"),
         (["fedavg", "--targets", "60"], "--targets: expected accuracies between 0 and 1"),
         (["fedavg", "--over", "partition.alpha"], "--over partition.alpha: expected key=value,value"),

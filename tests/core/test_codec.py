@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
+import json
 import math
+import struct
 
 import numpy as np
 import pytest
@@ -8,6 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from safetensors.numpy import load as load_arrays
+from safetensors.numpy import save as save_arrays
 
 from feddag.core import codec
 from feddag.core.clusters import Clusters
@@ -104,6 +108,63 @@ def test_a_bad_field_is_named_with_what_was_expected(path, value, expected):
         codec.unflatten(Everything, payload)
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "expected"),
+    [
+        ("number", 2**63, "field 'number': expected an integer from .* got one of 64 bits"),
+        ("ratio", 10**400, "field 'ratio': expected an integer from"),
+        ("words.0", "\ud800", r"field 'words\.0': expected Unicode text"),
+        ("named#", "[" * 10_000, "field 'named': expected a list of keys"),
+        ("named#", '["a", "a"]', "field 'named': expected different keys"),
+        ("named#", '["\\ud800"]', "field 'named': expected a list of keys"),
+        ("params#", "w:-3", "expected a vector that fits its layout, got '-3' is not a shape"),
+        ("params#", "w:1_0", "'1_0' is not a shape"),
+        ("params#", "w:\N{ARABIC-INDIC DIGIT THREE}", "is not a shape"),
+        ("params#", "w:" + "9" * 5_000, "is not a shape"),
+        ("params#", f"w:3;v:0x{2**40}x2", "is too large"),
+        ("params#", "w:1;w:2", "a tensor's name appears twice"),
+        ("params#", "w", "expected a vector that fits its layout"),
+        ("array", np.array([1j]), "field 'array': expected an array of numbers"),
+        ("clusters.members.0.0", "b", "field 'members': expected each client in one cluster"),
+        ("\ud800" + "x" * 500, 1, r"field '\\ud800x+…': expected no such field"),
+    ],
+)
+def test_hostile_values_are_refused_with_a_reason(path, value, expected):
+    payload = codec.flatten(sample(words=("a",), clusters=Clusters(members=(("a",), ("b",)))))
+    payload[path] = value
+    with pytest.raises(InvalidMessage, match=expected):
+        codec.unflatten(Everything, payload)
+
+
+def with_scalars(text: bytes) -> bytes:
+    """A packed message whose scalars are this text."""
+    arrays = load_arrays(codec.encode(sample()))
+    return save_arrays({**arrays, "": np.frombuffer(text, dtype=np.uint8)})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"3", b"[]", b'"text"', b"null", b"NaN", b"{", b"", b"\xff\xfe", b"[" * 100_000, b"9" * 5_000,
+     b'{"a":' * 50_000, b'{"array": 1}', b'{"number": Infinity}', b'{"number": 1e999}'],
+)  # fmt: skip
+def test_scalars_that_are_no_plain_object_are_refused(text):
+    with pytest.raises(InvalidMessage):
+        codec.decode(Everything, with_scalars(text))
+
+
+def test_a_check_of_the_message_itself_that_fails_is_an_invalid_message():
+    @message
+    class Positive:
+        number: int
+
+        def __post_init__(self):
+            if self.number < 0:
+                raise ValueError("the number is negative")
+
+    with pytest.raises(InvalidMessage, match="expected a valid Positive, got the number is negative"):
+        codec.unflatten(Positive, {"number": -1})
+
+
 def test_a_missing_field_is_named():
     payload = codec.flatten(sample())
     del payload["local.lr"]
@@ -130,6 +191,79 @@ def test_altered_bytes_never_crash_the_decoder(position, change):
     data[position % len(data)] ^= change
     with contextlib.suppress(InvalidMessage):
         codec.decode(Everything, bytes(data))
+
+
+ODD_NUMBERS = (None, True, 0, -1, 10**9, 2**63, 10**30, 1e308, float("nan"), -math.inf)
+ODD_TEXTS = ("", "\ud800", "x" * 999, "[]", '["a"]', "w:3", "w:-1", "w:0x9", ";", "[" * 2_000)
+ODD_VALUES = (*ODD_NUMBERS, *ODD_TEXTS, [], {}, [[[[]]]], {"a": {"b": 1}})
+ODD_BYTES = (b"", b"{", b"[" * 5_000, b"NaN", b"9" * 5_000, b"\xff", b'"', b"-", b"1e9", b"null", b"\\ud800")
+
+
+def mutated(data: bytes, rng: np.random.Generator) -> bytes:
+    """Packed bytes that were damaged, or written by somebody who knows the format and means harm."""
+    kind = rng.integers(0, 5)
+    if kind == 0:  # change bytes
+        damaged = bytearray(data)
+        for at in rng.integers(0, len(data), size=rng.integers(1, 6)):
+            damaged[at] = rng.integers(0, 256)
+        return bytes(damaged)
+    if kind == 1:  # cut, or say another length of the header
+        if rng.random() < 0.5:
+            return data[: rng.integers(0, len(data))] + rng.bytes(rng.integers(0, 9))
+        return struct.pack("<Q", rng.choice([0, 1, len(data), 2**31, 2**62])) + data[8:]
+    arrays = load_arrays(data)
+    text = arrays.pop("").tobytes()
+    if kind == 2:  # change the text of the scalars
+        at, end = sorted(rng.integers(0, len(text) + 1, size=2))
+        text = text[:at] + ODD_BYTES[rng.integers(len(ODD_BYTES))] + text[end if rng.random() < 0.3 else at :]
+    else:
+        scalars = json.loads(text)
+        for _ in range(rng.integers(1, 4)):
+            table = scalars if kind == 3 else arrays
+            path = str(rng.choice([*table, "surprise", "words#", "maybe#"]))
+            if rng.random() < 0.3:
+                table.pop(path, None)
+            elif kind == 3:
+                scalars[path] = ODD_VALUES[rng.integers(len(ODD_VALUES))]
+            else:
+                shape = rng.integers(0, 4, size=rng.integers(0, 4))
+                values = rng.choice([0.0, 1.0, np.nan, np.inf, 1e300], size=shape)
+                with np.errstate(all="ignore"):
+                    arrays[path] = values.astype(rng.choice(["f2", "f4", "f8", "i1", "u8", "?"]))
+        text = json.dumps(scalars).encode()
+    return save_arrays({**arrays, "": np.frombuffer(text, dtype=np.uint8)})
+
+
+def decode_mutated(cases: int, seed: int) -> int:
+    """Decode mutated messages; every one is refused as InvalidMessage or can be sent on. Counts the valid."""
+    clusters = Clusters(members=(("a", "c"), ("b",)))
+    inner = Inner(counts=np.arange(3), name="ü")
+    whole = sample(words=("ab", "c"), maybe=inner, inners=(inner,), clusters=clusters,
+                   named={"k": Params.of({"w": torch.ones(2)})})  # fmt: skip
+    data, rng = codec.encode(whole), np.random.default_rng(seed)
+    valid, sentences = 0, [""]
+    for case in range(cases):
+        attack = mutated(data, rng)
+        try:
+            value = codec.decode(Everything, attack)
+        except InvalidMessage as error:
+            sentences.append(str(error))
+            continue
+        again = codec.decode(Everything, codec.encode(value))
+        assert codec.digest(again) == codec.digest(value), f"case {case}"
+        codec.nbytes(value)
+        valid += 1
+    assert max(len(sentence.encode()) for sentence in sentences) < 400
+    return valid
+
+
+def test_mutated_messages_are_valid_or_refused_and_never_raise_anything_else():
+    assert 0 < decode_mutated(500, seed=1) < 500
+
+
+@pytest.mark.hard
+def test_many_mutated_messages_are_valid_or_refused_and_never_raise_anything_else():
+    assert 0 < decode_mutated(22_000, seed=2) < 22_000
 
 
 def test_the_size_counts_arrays_numbers_and_text_and_not_structure():

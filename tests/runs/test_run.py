@@ -12,8 +12,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from feddag.core.errors import FederationError, Interrupted, InvalidInput
-from feddag.experiment.settings import Experiment
 from feddag.experiment.recipes import RECIPES
+from feddag.experiment.settings import Experiment
 from feddag.reporting.tables.log import log_digest, read_events
 from feddag.runs.simulate import resume, run
 
@@ -216,9 +216,9 @@ def test_the_smallest_federations_run(tmp_path, clients):
     assert json.loads((folder / "result.json").read_text())["final"]["before"]["clients"] == clients
 
 
-def test_no_rounds_at_all_still_gives_a_result(tmp_path):
-    folder = run(small("num_rounds=0"), folder=tmp_path / "none")
-    assert json.loads((folder / "result.json").read_text())["rounds"] == 0
+def test_no_rounds_at_all_are_refused():
+    with pytest.raises(InvalidInput, match="num_rounds = 0: expected greater than or equal to 1"):
+        small("num_rounds=0")
 
 
 def test_newcomers_are_held_out_and_join_at_the_end(tmp_path):

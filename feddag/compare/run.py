@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Run a comparison and report it. Finished cells are not run again, killed ones resume."""
+
+import json
+import os
+from contextlib import ExitStack
+from pathlib import Path
+
+from rich.console import Console
+
+from feddag.compare.grid import Cell, ComparisonGrid
+from feddag.compare.pool import run_side_by_side
+from feddag.core.errors import FederationError, InvalidInput
+from feddag.core.files import lock_folder, write_durably
+from feddag.reporting.figures.curves import draw_curves
+from feddag.reporting.tables.comparison import (
+    Line,
+    Outcome,
+    latex,
+    markdown,
+    outcomes_csv,
+    read_outcome,
+    summarise,
+    summary_csv,
+)
+from feddag.reporting.terminal.board import CompareBoard
+from feddag.runs.simulate import build
+
+
+def compare(
+    grid: ComparisonGrid, folder: Path, *, jobs: int = 0, board: CompareBoard | None = None
+) -> list[Line]:
+    """Run what is not finished and write the tables; returns the summary, a line per setting and method."""
+    board = board or CompareBoard(Console(), grid.metric, quiet=True)
+    cells = grid.cells
+    _refuse_unwritable(folder)
+    _check_data_and_networks(cells)
+    with ExitStack() as stack:
+        try:
+            (folder / "cells").mkdir(parents=True, exist_ok=True)
+            stack.enter_context(lock_folder(folder))
+        except OSError as error:
+            raise InvalidInput(f"the folder {folder} cannot be written: {error.strerror}") from None
+        grid.save(folder / "compare.json")
+        board.expect({cell.name: (cell.method, cell.setting, cell.experiment) for cell in cells})
+        for cell in cells:
+            if cell.finished(folder):
+                board.finished(cell.name, _outcome(cell, folder))
+        waiting = {cell.name: cell for cell in cells if not cell.finished(folder)}  # equal cells run once
+        failures = run_side_by_side(
+            {name: cell.experiment for name, cell in waiting.items()},
+            folder,
+            jobs,
+            board,
+            read=lambda name: _outcome(waiting[name], folder),
+        )
+        lines = report(grid, folder)
+    if failures:
+        name, reason = next(iter(failures.items()))
+        raise FederationError(
+            f"{len(failures)} of {len(cells)} runs failed, the first is {name}: {reason}; "
+            f"the tables in {folder} hold the others"
+        )
+    return lines
+
+
+def _refuse_unwritable(folder: Path) -> None:
+    """Refuse a folder in which nothing can be written, before any data are loaded and without a trace."""
+    try:
+        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    except OSError as error:
+        raise InvalidInput(f"the folder {folder} cannot be made: {error.strerror}") from None
+    if not there.is_dir():
+        raise InvalidInput(f"the folder {folder} cannot be made: {there} is a file")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise InvalidInput(f"the folder {folder} cannot be written: no permission for {there}")
+
+
+def _check_data_and_networks(cells: tuple[Cell, ...]) -> None:
+    """Find what is wrong with data and networks before anything runs; equal ones are checked once."""
+    checked: set[str] = set()
+    for cell in cells:
+        settings = cell.experiment.settings()
+        keys = ("data", "partition", "num_clients", "model", "fraction_train")
+        identity = json.dumps([settings[key] for key in keys])
+        if identity not in checked:
+            checked.add(identity)
+            build(cell.experiment)
+
+
+def _outcome(cell: Cell, folder: Path) -> Outcome:
+    return read_outcome(folder / "cells" / cell.name, cell.method, cell.setting, cell.experiment.seed)
+
+
+def report(grid: ComparisonGrid, folder: Path) -> list[Line]:
+    """Write comparison.md, .tex, .csv, summary.csv and curves.png from the finished cells."""
+    outcomes = [_outcome(cell, folder) for cell in grid.cells if cell.finished(folder)]
+    lines = summarise(outcomes, grid.methods, grid.settings, grid.metric, grid.targets)
+    base, first = grid.cells[0].experiment, grid.methods[0]
+    title = f"{base.data.name}, {base.num_clients or 'all'} clients, {base.num_rounds} rounds"
+    files = {
+        "comparison.md": markdown(lines, first, grid.metric, grid.targets, title),
+        "comparison.tex": latex(lines, first, grid.metric, grid.targets),
+        "comparison.csv": outcomes_csv(outcomes),
+        "summary.csv": summary_csv(lines, grid.targets),
+    }
+    for name, text in files.items():
+        write_durably(folder / name, text.encode())
+    if outcomes:
+        draw_curves(outcomes, grid.methods, grid.settings, folder / "curves.png", grid.metric)
+    return lines

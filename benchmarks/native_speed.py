@@ -84,13 +84,15 @@ def worker() -> None:
     from feddag.core.deployment import LocalTraining
     from feddag.core.params import Params
     from feddag.engines.perform import one_thread
-    from feddag.learning.backends import choose
+    from feddag.learning.backends import select_backend
     from feddag.learning.sgd import sgd
 
     one_thread()
     own = clients()
     params = {model: Params.from_module(client.network("single")) for model, client in own.items()}
-    plans = {m: choose("native", c.network("single"), c.train.x.shape[1:]).plan for m, c in own.items()}
+    plans = {
+        m: select_backend("native", c.network("single"), c.train.x.shape[1:]).plan for m, c in own.items()
+    }
     facts = {"isa": native.isa(), "work": {m: multiply_adds(plan) for m, plan in plans.items()}}
     print(json.dumps(facts), flush=True)
     square = torch.ones(1024, 1024)

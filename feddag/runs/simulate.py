@@ -32,7 +32,7 @@ from feddag.engines.inline import InlineEngine
 from feddag.engines.perform import Site, open_site
 from feddag.engines.process import ProcessEngine
 from feddag.experiment.settings import Experiment
-from feddag.learning.backends import choose
+from feddag.learning.backends import select_backend
 from feddag.learning.evaluation import Evaluate, Evaluated, Scores, evaluate
 from feddag.learning.prior import check_head
 from feddag.core.host import describe_machine, uninterrupted
@@ -352,7 +352,9 @@ def describe_run(prepared: Prepared, folder: Path) -> dict[str, Any]:
         "experiment": prepared.experiment.settings(),
         "model": prepared.site.network.name,
         # For cross-entropy; other losses are computed by torch.
-        "backend": {k: str(choose(backend, prepared.site.network(k), shape)) for k in ("single", "dual")},
+        "backend": {
+            k: str(select_backend(backend, prepared.site.network(k), shape)) for k in ("single", "dual")
+        },
         "source": vars(federation.source),
         "notes": dict(federation.notes),
         "clients": len(prepared.clients),

@@ -53,11 +53,11 @@ def clients():
     import numpy as np
 
     from feddag.core.examples import Examples, Scaling
+    from feddag.core.problem import Problem
     from feddag.core.seeds import Seed
     from feddag.core.task import Client
     from feddag.data.catalog import DATASETS
     from feddag.data.config import DataConfig
-    from feddag.core.problem import Problem
     from feddag.models import Networks
 
     sample = DATASETS["fashion-mnist-sample"].load(DataConfig(name="fashion-mnist-sample"))
@@ -86,14 +86,16 @@ def worker() -> None:
     from feddag import native
     from feddag.core.deployment import LocalTraining
     from feddag.core.params import Params
-    from feddag.learning.backends import choose
+    from feddag.learning.backends import select_backend
     from feddag.learning.sgd import sgd
 
     torch.set_num_threads(1)  # as in the engine's workers
     torch.set_flush_denormal(True)
     own = clients()
     params = {model: Params.from_module(client.network("single")) for model, client in own.items()}
-    plans = {m: choose("native", c.network("single"), c.train.x.shape[1:]).plan for m, c in own.items()}
+    plans = {
+        m: select_backend("native", c.network("single"), c.train.x.shape[1:]).plan for m, c in own.items()
+    }
     facts = {"isa": native.isa(), "work": {m: multiply_adds(plan) for m, plan in plans.items()}}
     print(json.dumps(facts), flush=True)
     square = torch.ones(1024, 1024)

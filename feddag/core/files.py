@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Files that survive a kill at any instant, and folders that only one process works on."""
+"""Files that survive a kill at any instant, and folders that only one process may use at a time."""
 
+import contextlib
+import errno
 import hashlib
 import json
 import os
@@ -8,7 +10,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from feddag.core.errors import InvalidInput, InvalidMessage, cannot_write
 
@@ -33,13 +35,17 @@ def write_durably(path: Path, data: bytes, private: bool = False) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make renames in a folder durable (a no-op where folders cannot be opened)."""
-    if os.name == "posix":
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+    """Make renames in a folder durable, if the system can do that for folders."""
+    if os.name != "posix":  # Windows cannot open a folder
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some file systems have no fsync of folders
+            raise
+    finally:
+        os.close(descriptor)
 
 
 # -- sealed files: data, and beside them a .json with their SHA-256, written last --------------------------
@@ -86,14 +92,22 @@ def forget_sealed(path: Path) -> None:
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Refuse a second process on the same run folder; the lock ends with the process, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system
-        yield
-        return
-    with (folder / ".lock").open("w") as file:
+    with (folder / ".lock").open("a") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(file)
         except OSError:
             raise InvalidInput(f"the run in {folder} is being worked on by another process") from None
         yield
+
+
+def _lock(file: IO[str]) -> None:
+    """Lock a file until it is closed; OSError if another process holds the lock."""
+    # fcntl exists on Linux and macOS, msvcrt on Windows. On a system with neither there is no lock.
+    with contextlib.suppress(ImportError):
+        import fcntl
+
+        return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    with contextlib.suppress(ImportError):
+        import msvcrt
+
+        return msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine a run is on: what it is, and signals that must wait."""
+"""The machine that runs feddag: its hardware and versions, and Ctrl-C that must wait."""
 
 import importlib.metadata
 import os
@@ -28,17 +28,19 @@ def describe_machine() -> dict[str, Any]:
 
 
 def num_cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The number of cores that this process may use; all cores where the system has no such limit."""
+    if hasattr(os, "sched_getaffinity"):  # Linux
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def available_memory() -> int:
-    """Bytes that can be used without swapping; a very large number where the system does not tell."""
+    """Bytes that can be used without swapping; a very large number where there is no /proc."""
     return _proc_bytes(Path("/proc/meminfo"), "MemAvailable:") or 2**60
 
 
 def peak_memory(pid: int) -> int:
-    """Most bytes a process has had in memory so far; 0 where the system does not tell."""
+    """The most memory that a process has used so far, in bytes; 0 where there is no /proc."""
     return _proc_bytes(Path(f"/proc/{pid}/status"), "VmHWM:")
 
 
@@ -71,8 +73,10 @@ def _version(name: str) -> str:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C wait until the block is done."""
-    if threading.current_thread() is not threading.main_thread():
+    """Let Ctrl-C wait until the block is done; a process that ignores Ctrl-C goes on ignoring it."""
+    # None: a handler that is not Python's, which signal.signal could not restore.
+    ignored = signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None)
+    if ignored or threading.current_thread() is not threading.main_thread():
         yield
         return
     pressed: list[int] = []

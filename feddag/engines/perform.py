@@ -15,7 +15,7 @@ from feddag.core.engine import Answer, Exchange
 from feddag.core.params import Params
 from feddag.core.task import Client, ClientId, ClientTask
 from feddag.data.federation import Federation
-from feddag.learning.backends import choose
+from feddag.learning.backends import select_backend
 from feddag.models import Networks
 
 MOST_SCORES = 64
@@ -42,7 +42,7 @@ class Site:
     def backends(self) -> dict[str, str]:
         """Who trains each kind of network with cross-entropy; other losses are computed by torch."""
         shape = self.federation.input_shape
-        return {k: str(choose(self.backend, self.network(k), shape)) for k in ("single", "dual")}
+        return {k: str(select_backend(self.backend, self.network(k), shape)) for k in ("single", "dual")}
 
 
 def open_site(federation: Federation, model: str, backend: str = "auto") -> Site:

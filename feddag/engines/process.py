@@ -26,11 +26,13 @@ from typing import Any
 from feddag.core import codec
 from feddag.core.engine import Answer, Exchange
 from feddag.core.errors import FederationError, InvalidMessage
+from feddag.core.host import num_cores
 from feddag.core.task import ClientId, ClientTask, Memory
 from feddag.engines.perform import Site
 from feddag.engines.simulated import SimulatedClients
 from feddag.engines.worker import blob
 
+SHARED_MEMORY = "/dev/shm"  # exists on Linux only
 START_TIMEOUT = 120.0  # seconds a worker may take to import and connect
 
 
@@ -60,7 +62,7 @@ class ProcessEngine(SimulatedClients):
         self._blocks = 0
         self._key = secrets.token_bytes(32)
         self._listener = Listener(authkey=self._key, backlog=64)
-        count = min(workers or len(os.sched_getaffinity(0)), len(site.federation.clients))
+        count = min(workers or num_cores(), len(site.federation.clients))
         self._workers = [self._spawn() for _ in range(count)]  # they import torch while the data are written
         site.federation.save(self.folder / "data")
 
@@ -222,8 +224,8 @@ class ProcessEngine(SimulatedClients):
 
 
 def _shared_memory() -> str | None:
-    """A folder in memory where the system has one, else the ordinary temporary folder."""
-    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    """A folder in memory where the system has one; None: use the ordinary temporary folder."""
+    return SHARED_MEMORY if os.path.isdir(SHARED_MEMORY) and os.access(SHARED_MEMORY, os.W_OK) else None
 
 
 def _remove_leftovers() -> None:

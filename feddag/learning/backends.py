@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who computes: the C++ kernels of feddag.native where network and loss allow it, else PyTorch."""
+"""Selects what trains and evaluates: the C++ kernels of feddag.native if they can, else PyTorch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,46 +18,49 @@ from feddag.learning.modules import check_layout
 
 
 @dataclass(frozen=True)
-class Choice:
-    """The backend that computes and, for PyTorch, why; `plan` is the network as the kernels see it."""
+class Backend:
+    """The selected backend: the kernels if there is a `plan` for them, else PyTorch, and the `reason`."""
 
-    plan: native.Plan | None
+    plan: native.NetworkPlan | None
     reason: str = ""
 
     def __str__(self) -> str:
         return f"native ({native.isa()})" if self.plan else f"torch: {self.reason}"
 
 
-def choose(
+def select_backend(
     backend: str,
     module: nn.Module,
     input_shape: tuple[int, ...],
     *,
     loss: Loss = cross_entropy,
     train: tuple[str, ...] = ("",),
-) -> Choice:
-    """Follow the user's wish; `auto` takes the kernels where they can do it, `native` insists."""
+) -> Backend:
+    """Select the backend that the settings name; `auto` means the kernels if they can, else PyTorch.
+
+    `native` is an error when the kernels cannot compute this network, loss or selection of parameters.
+    """
     if backend == "torch":
-        return Choice(None, "as the settings say")
+        return Backend(None, "as the settings say")
     reason = native.why_not()
     if not reason and loss is not cross_entropy:
         reason = f"the loss {getattr(loss, '__name__', loss)} is not cross-entropy"
-    if not reason and not hasattr(module, "encoder_names"):  # the networks of feddag.models have it
+    if not reason and not hasattr(module, "encoder_names"):  # only the networks of feddag.models have it
         reason = f"{type(module).__name__} has a forward pass of its own"
     if not reason:
         try:
             plan = native.describe(module, input_shape)
             plan.trained(train)
-            return Choice(plan)
+            return Backend(plan)
         except native.Unsupported as error:
             reason = str(error)
     if backend == "native":
         raise InvalidInput(f"engine.backend = 'native' is impossible here: {reason}")
-    return Choice(None, reason)
+    return Backend(None, reason)
 
 
 def native_sgd(
-    plan: native.Plan,
+    plan: native.NetworkPlan,
     module: nn.Module,
     params: Params,
     examples: Examples,
@@ -68,7 +71,7 @@ def native_sgd(
     proximal: tuple[float, Params] | None,
     seed: Seed,
 ) -> tuple[Params, list[float]]:
-    """SGD on the kernels: the trained parameters and each batch's loss."""
+    """SGD with the kernels: the trained parameters, and the loss of each batch."""
     check_layout(module, params)
     x, table = _stored(examples)
     trained = native.train(
@@ -89,7 +92,7 @@ def native_sgd(
     return params.like(trained.vector), trained.losses.tolist()
 
 
-def native_logits(plan: native.Plan, module: nn.Module, params: Params, examples: Examples) -> Tensor:
+def native_logits(plan: native.NetworkPlan, module: nn.Module, params: Params, examples: Examples) -> Tensor:
     """Outputs of a model in evaluation mode, (n, classes)."""
     check_layout(module, params)
     x, table = _stored(examples)
@@ -97,7 +100,7 @@ def native_logits(plan: native.Plan, module: nn.Module, params: Params, examples
 
 
 def _stored(examples: Examples) -> tuple[Tensor, Tensor | None]:
-    """Samples for the kernels: bytes as they are stored, with the network input of each value per channel."""
+    """Samples for the kernels; stored bytes stay bytes, with a table of network inputs per channel."""
     if examples.x.dtype != "uint8":
         return examples.inputs(), None
     channels = examples.x.shape[1]

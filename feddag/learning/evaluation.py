@@ -12,7 +12,7 @@ from feddag.core.examples import Examples
 from feddag.core.message import message, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, evaluation_task
-from feddag.learning.backends import choose, native_logits
+from feddag.learning.backends import native_logits, select_backend
 from feddag.learning.modules import NOTHING_KNOWN, Batch, LoadedNetwork, chunks
 from feddag.learning.sgd import sgd
 
@@ -124,9 +124,9 @@ def _score(client: Client, served: Deployment, examples: Examples) -> Scores:
 def logits(client: Client, params: Params, examples: Examples, network: str = "single") -> Tensor:
     """Outputs of a model in evaluation mode, (n, classes)."""
     module = client.network(network)
-    choice = choose(client.backend, module, examples.x.shape[1:])
-    if choice.plan is not None:
-        return native_logits(choice.plan, module, params, examples)
+    selected = select_backend(client.backend, module, examples.x.shape[1:])
+    if selected.plan is not None:
+        return native_logits(selected.plan, module, params, examples)
     model = LoadedNetwork(module, params)
     rows = torch.arange(len(examples))
     with torch.no_grad():

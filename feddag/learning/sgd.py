@@ -15,7 +15,7 @@ from feddag.core.deployment import LocalTraining
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
 from feddag.core.task import Client
-from feddag.learning.backends import choose, native_sgd
+from feddag.learning.backends import native_sgd, select_backend
 from feddag.learning.losses import Loss, cross_entropy
 from feddag.learning.modules import Batch, LoadedNetwork
 from feddag.learning.prior import LabelPrior
@@ -52,11 +52,11 @@ def sgd(
         proximal = (proximal[0], prior.added(proximal[1]))
     seed = seed or client.seed
     module = client.network(network)
-    choice = choose(client.backend, module, client.train.x.shape[1:], loss=loss, train=train)
-    if choice.plan is not None:
+    selected = select_backend(client.backend, module, client.train.x.shape[1:], loss=loss, train=train)
+    if selected.plan is not None:
         steps = list(batches(len(client.train), local, seed))
         trained, values = native_sgd(
-            choice.plan, module, start, client.train, steps, local, train, sample_weights, proximal, seed
+            selected.plan, module, start, client.train, steps, local, train, sample_weights, proximal, seed
         )
         if epoch_losses is not None:
             epoch_losses.extend(_epoch_means(steps, values))

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native trainer: small networks trained by C++ kernels, one client per thread; see README.md.
+"""The native trainer: C++ kernels train small networks, one client per thread; see README.md.
 
-PyTorch stays the reference: `describe` says `Unsupported` for every network outside the vocabulary, and
-`available()` is False where the package was installed without a C++ compiler.
+PyTorch is the reference. `describe` raises `Unsupported` for a network that the kernels cannot compute, and
+`available()` is False when feddag was installed without a C++ compiler.
 """
 
 from feddag.native.library import Unavailable, available, isa, why_not
-from feddag.native.plan import Plan, Unsupported, describe
-from feddag.native.trainer import Stopped, Trained, features, forward, gradient, losses, predictions, train
+from feddag.native.plan import NetworkPlan, Unsupported, describe
+from feddag.native.trainer import Trained, features, forward, gradient, train
 
 __all__ = [
-    "Plan",
-    "Stopped",
+    "NetworkPlan",
     "Trained",
     "Unavailable",
     "Unsupported",
@@ -21,8 +20,6 @@ __all__ = [
     "forward",
     "gradient",
     "isa",
-    "losses",
-    "predictions",
     "train",
     "why_not",
 ]

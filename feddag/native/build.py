@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compiles the kernels: called by setup.py, and by `python -m feddag.native.build` in a working copy.
+"""Compiles the kernels, for setup.py and for `python -m feddag.native.build` in a working copy.
 
-Only the standard library is used here, so that setup.py can load this file before anything is installed.
+This file imports only the standard library: setup.py loads it before other packages are installed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent / "src"
 COMMON_FLAGS = ["-std=c++17", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-psabi"]
-# Contracted multiply-adds and no traps or errno; nothing which would reorder sums or lose NaN.
+# The compiler may fuse multiply-adds and ignore traps and errno. It may not reorder sums or ignore NaN.
 FLOAT_FLAGS = ["-ffp-contract=fast", "-fno-math-errno", "-fno-trapping-math"]
 SANITIZE_FLAGS = [
     "-O1",
@@ -29,7 +29,7 @@ SANITIZE_FLAGS = [
     "-fno-sanitize-recover=all",
 ]
 
-# Instruction set -> (lanes, compiler flags); src/isas.h says which processor may use it.
+# Instruction set -> (lanes, compiler flags). src/isas.h checks whether a processor can run it.
 X86 = {
     "avx512": (
         16,
@@ -38,22 +38,22 @@ X86 = {
     "avx2": (8, ["-mavx2", "-mfma"]),
 }
 EVERYWHERE: dict[str, tuple[int, list[str]]] = {"generic": (4, [])}
-# 16 lanes without AVX-512, so that the tests reach the 16-lane code on any machine; slow, not installed.
+# 16 lanes without AVX-512: the tests run the 16-lane code on every machine. It is slow and not installed.
 FOR_TESTS: dict[str, tuple[int, list[str]]] = {"generic16": (16, ["-O1"])}
 
 
 class BuildError(Exception):
-    """The kernels could not be compiled; the text says why."""
+    """The kernels could not be compiled; the message gives the reason."""
 
 
 def instruction_sets(for_tests: bool = True) -> dict[str, tuple[int, list[str]]]:
-    """Every instruction set compiled for this kind of processor, with lanes and flags."""
+    """The instruction sets to compile for this kind of processor, with lanes and flags."""
     is_x86 = platform.machine().lower() in {"x86_64", "amd64"}
     return (X86 if is_x86 else {}) | EVERYWHERE | (FOR_TESTS if for_tests else {})
 
 
 def find_compiler() -> str:
-    """The C++ compiler: $CXX, else the first of c++, g++, clang++."""
+    """The C++ compiler: $CXX, or the first of c++, g++ and clang++ that is installed."""
     for name in [os.environ.get("CXX", ""), "c++", "g++", "clang++"]:
         if name and shutil.which(name.split()[0]):
             return name
@@ -61,7 +61,7 @@ def find_compiler() -> str:
 
 
 def run(command: list[str]) -> None:
-    """Run one compiler command; its complaints become the error's text."""
+    """Run one compiler command; if it fails, the error message contains what it printed."""
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise BuildError(f"{' '.join(command)} failed:\n{done.stderr.strip()}")
@@ -70,7 +70,7 @@ def run(command: list[str]) -> None:
 
 
 def compile_library(target: Path, *, sanitize: bool = False, for_tests: bool = False) -> None:
-    """Compile all sources into the shared library `target`; `for_tests` adds the emulated lanes."""
+    """Compile all sources into the shared library `target`; `for_tests` adds `generic16`."""
     compiler = find_compiler().split()
     optimise = SANITIZE_FLAGS if sanitize else ["-O3"]
     flags = [*optimise, *COMMON_FLAGS, *FLOAT_FLAGS, *(["-DFEDDAG_TEST_LANES"] if for_tests else [])]
@@ -88,11 +88,11 @@ def compile_library(target: Path, *, sanitize: bool = False, for_tests: bool = F
         objects = [str(path) for path, _ in jobs]
         unfinished = target.with_name(target.name + ".new")
         run([*compiler, *flags, "-shared", *objects, "-o", str(unfinished)])
-        unfinished.replace(target)  # at once: a process which has the old library open keeps it
+        unfinished.replace(target)  # a process that uses the old library keeps it
 
 
 def main() -> None:
-    """Build in place, for development."""
+    """Build the kernels inside the package folder, for development."""
     parser = argparse.ArgumentParser(prog="python -m feddag.native.build", description=main.__doc__)
     parser.add_argument(
         "--sanitize", action="store_true", help="with AddressSanitizer and UBSan (see tests/native)"

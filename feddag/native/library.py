@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds and loads the compiled kernels and mirrors the C++ structures for ctypes."""
+"""Finds and loads the compiled kernels, and declares the C++ structures for ctypes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import os
 from ctypes import POINTER, c_char_p, c_double, c_int, c_int64, c_uint32, c_uint64, c_void_p
 from pathlib import Path
 
-FORCE_ISA = "FEDDAG_NATIVE_ISA"  # environment: the instruction set to use instead of the best one
-LIBRARY = "FEDDAG_NATIVE_LIBRARY"  # environment: another build of the library (the sanitizer's)
+FORCE_ISA = "FEDDAG_NATIVE_ISA"  # environment variable: use this instruction set, not the best one
+LIBRARY = "FEDDAG_NATIVE_LIBRARY"  # environment variable: load this library file
 
 
 class Unavailable(Exception):
-    """The native trainer cannot run here; the text says why."""
+    """The native trainer cannot run here; the message gives the reason."""
 
 
 class StageSpec(ctypes.Structure):
-    """src/network.h, StageSpec."""
+    """The structure StageSpec in src/network.h."""
 
     _fields_ = [
         *(
@@ -31,7 +31,7 @@ class StageSpec(ctypes.Structure):
 
 
 class NetworkSpec(ctypes.Structure):
-    """src/network.h, NetworkSpec."""
+    """The structure NetworkSpec in src/network.h."""
 
     _fields_ = [
         (name, c_int64)
@@ -43,13 +43,13 @@ class NetworkSpec(ctypes.Structure):
 
 
 class Inputs(ctypes.Structure):
-    """src/network.h, Inputs."""
+    """The structure Inputs in src/network.h."""
 
     _fields_ = [("x", c_void_p), ("bytes", c_int64), ("table", c_void_p), ("features", c_void_p * 2)]
 
 
-class Task(ctypes.Structure):
-    """src/network.h, Task."""
+class TrainingJob(ctypes.Structure):
+    """The structure TrainingJob in src/network.h."""
 
     _fields_ = [
         *((name, c_void_p) for name in ["samples", "starts", "labels", "weights", "center"]),
@@ -63,7 +63,6 @@ class Task(ctypes.Structure):
 _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "feddag_isa_count": (c_int, []),
     "feddag_isa_name": (c_char_p, [c_int]),
-    "feddag_isa_lanes": (c_int, [c_int]),
     "feddag_isa_usable": (c_int, [c_int]),
     "feddag_sizes": (None, [POINTER(c_int64)]),
     "feddag_open": (c_void_p, [POINTER(NetworkSpec), POINTER(StageSpec), c_int, c_int, c_int]),
@@ -72,9 +71,9 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
     "feddag_unpack": (None, [c_void_p, c_void_p]),
     "feddag_train": (
         c_int64,
-        [c_void_p, POINTER(Inputs), POINTER(Task), c_int64, c_int64, c_double, c_void_p],
+        [c_void_p, POINTER(Inputs), POINTER(TrainingJob), c_int64, c_int64, c_double, c_void_p],
     ),
-    "feddag_gradient": (c_double, [c_void_p, POINTER(Inputs), POINTER(Task), c_int64, c_void_p]),
+    "feddag_gradient": (c_double, [c_void_p, POINTER(Inputs), POINTER(TrainingJob), c_int64, c_void_p]),
     "feddag_forward": (None, [c_void_p, POINTER(Inputs), c_int64, c_int64, c_int, c_void_p]),
     "feddag_philox": (None, [c_void_p, c_uint64, c_void_p]),
     "feddag_dropout_scales": (None, [c_uint64, c_uint32, c_uint32, c_uint32, c_double, c_int, c_void_p]),
@@ -83,7 +82,7 @@ _SIGNATURES: dict[str, tuple[object, list[object]]] = {
 
 @functools.cache
 def _load() -> ctypes.CDLL | str:
-    """The library, or the reason why there is none."""
+    """The library, or the reason why it cannot be loaded."""
     folder = Path(__file__).parent
     forced = os.environ.get(LIBRARY)
     found = (
@@ -105,20 +104,20 @@ def _load() -> ctypes.CDLL | str:
         return f"the native kernels in {found[0].name} cannot be loaded ({error}); build them again"
     sizes = (c_int64 * 4)()
     library.feddag_sizes(sizes)
-    if list(sizes) != [ctypes.sizeof(mirror) for mirror in (StageSpec, NetworkSpec, Inputs, Task)]:
+    if list(sizes) != [ctypes.sizeof(mirror) for mirror in (StageSpec, NetworkSpec, Inputs, TrainingJob)]:
         return f"the native kernels in {found[0].name} belong to another version of feddag; build them again"
     return library
 
 
 def isas() -> list[str]:
-    """Instruction sets this processor can run, best first; `generic16` is there in development builds."""
+    """Instruction sets that this processor can run, best first; development builds have `generic16`."""
     library = load()
     count = library.feddag_isa_count()
     return [library.feddag_isa_name(i).decode() for i in range(count) if library.feddag_isa_usable(i)]
 
 
 def why_not() -> str:
-    """Why the native trainer cannot run here; empty when it can."""
+    """The reason why the native trainer cannot run here; empty if it can."""
     loaded = _load()
     if isinstance(loaded, str):
         return loaded
@@ -129,12 +128,12 @@ def why_not() -> str:
 
 
 def available() -> bool:
-    """Whether the native trainer can run here."""
+    """True if the native trainer can run here."""
     return not why_not()
 
 
 def load() -> ctypes.CDLL:
-    """The library; raises `Unavailable` with the reason."""
+    """The library; raises `Unavailable` if it cannot be loaded."""
     loaded = _load()
     if isinstance(loaded, str):
         raise Unavailable(loaded)
@@ -142,13 +141,13 @@ def load() -> ctypes.CDLL:
 
 
 def isa() -> str:
-    """The instruction set in use: the best this processor has, or the one forced by the environment."""
+    """The instruction set in use: the best of this processor, or the one that FEDDAG_NATIVE_ISA names."""
     if reason := why_not():
         raise Unavailable(reason)
     return os.environ.get(FORCE_ISA) or isas()[0]
 
 
 def isa_number(name: str) -> int:
-    """The library's number of an instruction set."""
+    """The index of an instruction set in the library."""
     library = load()
     return [library.feddag_isa_name(i).decode() for i in range(library.feddag_isa_count())].index(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes an nn.Module in the native trainer's vocabulary, or says which layer is outside it."""
+"""Describes an nn.Module for the native trainer, or names the layer that the kernels cannot compute."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from torch import nn
 
 
 class Unsupported(Exception):
-    """The network is outside the native vocabulary; the text names the layer."""
+    """The kernels cannot compute this network; the message names the layer."""
 
 
 @dataclass(frozen=True)
 class Stage:
-    """A convolution or linear layer with the ReLU, pooling and dropout behind it."""
+    """A convolution or linear layer and the ReLU, pooling and dropout that follow it."""
 
     name: str
     convolution: bool
     outputs: int
-    weight: int  # place in the flat vector
-    bias: int  # -1: none
+    weight: int  # index of its first value in the flat vector
+    bias: int  # the same for the bias; -1: no bias
     kernel: tuple[int, int] = (1, 1)
     padding: tuple[int, int] = (0, 0)
     pool: tuple[int, int] = (1, 1)
@@ -32,7 +32,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Branch:
-    """One encoder: `name` is its prefix among the parameters."""
+    """One encoder; the names of its parameters begin with `name`."""
 
     name: str
     stages: tuple[Stage, ...]
@@ -40,13 +40,13 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A network as the kernels see it: one or two encoders side by side, a linear head on their features."""
+class NetworkPlan:
+    """A network for the kernels: one or two encoders in parallel, and a linear head on their features."""
 
     input_shape: tuple[int, int, int]
     branches: tuple[Branch, ...]
     head: Stage
-    places: tuple[tuple[str, int, int], ...]  # of each parameter in the flat vector: name, start, end
+    places: tuple[tuple[str, int, int], ...]  # of each parameter: name, start and end in the flat vector
 
     @property
     def size(self) -> int:
@@ -59,7 +59,7 @@ class Plan:
         return self.head.outputs
 
     def branch(self, name: str) -> int:
-        """The number of the encoder called `name`."""
+        """The index of the encoder with this name."""
         names = [branch.name for branch in self.branches]
         if name not in names:
             raise ValueError(
@@ -68,7 +68,7 @@ class Plan:
         return names.index(name)
 
     def trained(self, prefixes: tuple[str, ...]) -> tuple[tuple[bool, ...], bool]:
-        """Which encoders and whether the head the prefixes select; a part of an encoder is `Unsupported`."""
+        """For each encoder and for the head: is it trained? Raises `Unsupported` for a part of an encoder."""
 
         def selected(stages: tuple[Stage, ...], what: str) -> bool:
             starts = {place for stage in stages for place in (stage.weight, stage.bias) if place >= 0}
@@ -81,8 +81,11 @@ class Plan:
         return branches, selected((self.head,), "the head")
 
 
-def describe(module: nn.Module, input_shape: tuple[int, ...]) -> Plan:
-    """Walk a network: `primary`, optional `secondary` and `head`, or an nn.Sequential ending in nn.Linear."""
+def describe(module: nn.Module, input_shape: tuple[int, ...]) -> NetworkPlan:
+    """The plan of a network with `primary`, perhaps `secondary`, and `head`, or of an nn.Sequential.
+
+    An nn.Sequential must end in nn.Linear, its head.
+    """
     if any(True for _ in module.buffers()):
         names = sorted({name.rsplit(".", 1)[0] for name, _ in module.named_buffers()})
         owners = [f"{name} ({type(module.get_submodule(name)).__name__})" for name in names]
@@ -107,7 +110,7 @@ def describe(module: nn.Module, input_shape: tuple[int, ...]) -> Plan:
     else:
         raise Unsupported(
             f"{type(module).__name__}: expected sub-modules `primary`, optionally `secondary`, and a "
-            "linear `head`, or an nn.Sequential which ends in nn.Linear"
+            "linear `head`, or an nn.Sequential that ends in nn.Linear"
         )
     branches = tuple(
         _branch(name, layers, shape, len(input_shape), starts) for name, layers in encoders.items()
@@ -117,11 +120,11 @@ def describe(module: nn.Module, input_shape: tuple[int, ...]) -> Plan:
         raise Unsupported(
             f"{head_name} (Linear): takes {head.in_features} features, the encoders give {features}"
         )
-    return Plan(shape, branches, _linear(head, head_name, starts), tuple(places))
+    return NetworkPlan(shape, branches, _linear(head, head_name, starts), tuple(places))
 
 
 def _as_image(input_shape: tuple[int, ...]) -> tuple[int, int, int]:
-    """Images stay, a 1-D window is one row, a vector one pixel with many channels."""
+    """The input as an image: a 1-D window has one row; a vector is one pixel with many channels."""
     match input_shape:
         case (channels, height, width):
             return channels, height, width
@@ -133,7 +136,7 @@ def _as_image(input_shape: tuple[int, ...]) -> tuple[int, int, int]:
 
 
 def _layers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
-    """The layers of nested nn.Sequential in order, with their names."""
+    """The layers of nested nn.Sequential modules in order, with their names."""
     known = type(module).__module__.startswith("torch.nn.modules") or hasattr(module, "equals_its_layers")
     if not known or module._forward_hooks:
         raise Unsupported(
@@ -147,7 +150,7 @@ def _layers(module: nn.Module, name: str) -> Iterator[tuple[str, nn.Module]]:
 
 
 def _pair(value: int | tuple[int, ...], rank: int) -> tuple[int, int]:
-    """(height, width) of a size given for 1-D or 2-D layers."""
+    """The size of a 1-D or 2-D layer as (height, width)."""
     if isinstance(value, int):
         return (1 if rank == 2 else value), value
     return (1, value[0]) if len(value) == 1 else (value[0], value[1])
@@ -160,7 +163,7 @@ def _branch(
     rank: int,
     starts: dict[str, int],
 ) -> Branch:
-    """One encoder; each convolution or linear layer collects what follows it."""
+    """One encoder; ReLU, pooling and dropout become part of the layer before them."""
     stages: list[Stage] = []
     flat = rank == 1
     layers = [pair for top_name, top in layers for pair in _layers(top, top_name)]
@@ -182,7 +185,7 @@ def _branch(
                 stages.append(_linear(layer, layer_name, starts))
                 shape = (layer.out_features, 1, 1)
             case nn.ReLU() if last is not None and (last.dropout == 0 or last.relu):
-                # max(0, .) commutes with pooling
+                # ReLU before pooling gives the same result as ReLU after pooling.
                 stages[-1] = dataclasses.replace(last, relu=True)
             case nn.MaxPool2d() | nn.MaxPool1d() if (
                 last is not None
@@ -215,7 +218,7 @@ def _branch(
 def _pooled(
     stage: Stage, label: str, shape: tuple[int, int, int], only_pool: bool = False
 ) -> tuple[int, int, int]:
-    """Output shape of a convolution stage."""
+    """The output shape of a convolution with its pooling."""
     _, height, width = shape
     if not only_pool:
         height += 2 * stage.padding[0] - stage.kernel[0] + 1
@@ -234,7 +237,7 @@ def _convolution(
     rank: int,
     starts: dict[str, int],
 ) -> Stage:
-    """A convolution alone."""
+    """A convolution without ReLU, pooling and dropout."""
     if layer.in_channels != shape[0]:
         raise Unsupported(f"{label}: takes {layer.in_channels} channels, gets {shape[0]}")
     kernel = _pair(layer.kernel_size, rank)
@@ -251,15 +254,14 @@ def _convolution(
 
 
 def _linear(layer: nn.Linear, name: str, starts: dict[str, int]) -> Stage:
-    """A linear layer alone."""
+    """A linear layer without ReLU and dropout."""
     return Stage(name, False, layer.out_features, *_places(layer, name, starts))
 
 
 def _places(layer: nn.Module, name: str, starts: dict[str, int]) -> tuple[int, int]:
-    """Where weight and bias lie in the flat vector."""
+    """The places of weight and bias in the flat vector."""
     names = [f"{name}.weight"] if layer.bias is None else [f"{name}.weight", f"{name}.bias"]
-    if not all(
-        place in starts for place in names
-    ):  # tied to another layer, or computed from other parameters
+    # A missing name: the parameter is shared with another layer, or computed from other parameters.
+    if not all(place in starts for place in names):
         raise Unsupported(f"{name} ({type(layer).__name__}): its parameters are not its own")
     return starts[names[0]], starts[names[1]] if len(names) == 2 else -1

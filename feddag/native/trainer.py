@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trains and evaluates a described network on the native kernels; semantics are those of torch.optim.SGD."""
+"""Trains and evaluates a network with the native kernels; a step is the step of torch.optim.SGD."""
 
 from __future__ import annotations
 
 import ctypes
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -13,27 +12,25 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from feddag.native.library import Inputs, NetworkSpec, StageSpec, Task, isa, isa_number, load
-from feddag.native.plan import Plan
+from feddag.native.library import Inputs, NetworkSpec, StageSpec, TrainingJob, isa, isa_number, load
+from feddag.native.plan import NetworkPlan
 
-ROWS = 128  # samples in memory at once; larger batches are summed in pieces
-SLICE_SECONDS = 0.2  # the kernels return to Python this often: Ctrl-C, deadlines, should_stop
-
-
-class Stopped(Exception):
-    """`should_stop` said so or the deadline passed before the last batch."""
+ROWS = 128  # samples in memory at the same time; the gradients of larger batches are summed in pieces
+# Python handles Ctrl-C only between two calls of the kernels: a call ends after the first batch that
+# finishes later than this.
+SLICE_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
 class Trained:
-    """Result of `train`: the new flat vector and each batch's mean loss before its step."""
+    """Result of `train`: the new flat vector, and the mean loss of each batch before its step."""
 
     vector: Tensor
     losses: np.ndarray
 
 
 def train(
-    plan: Plan,
+    plan: NetworkPlan,
     vector: Tensor,
     x: Tensor,
     y: Tensor,
@@ -44,26 +41,25 @@ def train(
     weight_decay: float = 0.0,
     train_prefixes: tuple[str, ...] = ("",),
     table: Tensor | None = None,
-    frozen_features: Mapping[str, Tensor] | None = None,
     sample_weights: Tensor | None = None,
     proximal: tuple[float, Tensor] | None = None,
     dropout_seed: int = 0,
-    should_stop: Callable[[], bool] | None = None,
-    deadline: float | None = None,
 ) -> Trained:
-    """SGD with a fresh optimiser over `batches` (sample numbers); the rest is frozen, in eval mode.
+    """One SGD step per batch, from zero momentum. `batches` holds sample numbers.
 
-    x is float32, or uint8 together with `table`, the network input of each channel's 256 values. Features of
-    frozen encoders are computed once, unless given. `deadline` is a time.monotonic().
+    Only parameters whose names begin with one of `train_prefixes` change. The other encoders are in
+    evaluation mode, and their features are computed once per call.
+    x is float32, or uint8 with `table`: row c holds the network inputs for the 256 values of channel c.
     """
-    frozen = dict(frozen_features or {})
     branches, _ = plan.trained(train_prefixes)
-    for branch, trained in zip(plan.branches, branches, strict=True):
-        if not trained and branch.stages and branch.name not in frozen:
-            frozen[branch.name] = features(plan, vector, x, branch.name, table=table)
+    frozen = {
+        branch.name: features(plan, vector, x, branch.name, table=table)
+        for branch, trained in zip(plan.branches, branches, strict=True)
+        if not trained and branch.stages
+    }
     rows = min(ROWS, max((len(batch) for batch in batches), default=1))
     with _network(plan, vector, rows, training=True) as network:
-        task, keep = _task(
+        job, keep = _training_job(
             plan,
             y,
             batches,
@@ -80,15 +76,11 @@ def train(
         losses = np.zeros(len(batches))
         done = 0
         while done < len(batches):
-            if (should_stop is not None and should_stop()) or (
-                deadline is not None and time.monotonic() >= deadline
-            ):
-                raise Stopped(f"training was stopped after {done} of {len(batches)} batches")
             ran = load().feddag_train(
-                network, inputs, task, done, len(batches), SLICE_SECONDS, losses.ctypes.data
+                network, inputs, job, done, len(batches), SLICE_SECONDS, losses.ctypes.data
             )
             if ran < 0:
-                raise MemoryError("the native trainer found not enough memory")
+                raise MemoryError("there is not enough memory for the native trainer")
             done += ran
         del keep, keep_inputs
         result = np.empty(plan.size, dtype=np.float32)
@@ -98,80 +90,71 @@ def train(
 
 
 def gradient(
-    plan: Plan,
+    plan: NetworkPlan,
     vector: Tensor,
     x: Tensor,
     y: Tensor,
     *,
     train_prefixes: tuple[str, ...] = ("",),
     table: Tensor | None = None,
-    frozen_features: Mapping[str, Tensor] | None = None,
     sample_weights: Tensor | None = None,
     dropout_seed: int = 0,
 ) -> tuple[float, Tensor]:
-    """Mean loss of all samples as one batch, and its gradient (zero where nothing is trained)."""
+    """Mean loss of all samples as one batch, and its gradient (zero for parameters that are not trained).
+
+    `train` does not need this function. It is public so that every kernel can be checked against another
+    implementation without the rounding of an SGD step.
+    """
     batches = [np.arange(len(x))]
     with _network(plan, vector, min(ROWS, len(x)), training=True) as network:
-        task, keep = _task(
+        job, keep = _training_job(
             plan, y, batches, train_prefixes, sample_weights, None, dropout_seed, len(x), 0.0, 0.0, 0.0
         )
-        inputs, keep_inputs = _inputs(plan, x, table, frozen_features or {})
+        inputs, keep_inputs = _inputs(plan, x, table, {})
         result = np.zeros(plan.size, dtype=np.float32)
-        loss = load().feddag_gradient(network, inputs, task, 0, result.ctypes.data)
+        loss = load().feddag_gradient(network, inputs, job, 0, result.ctypes.data)
         del keep, keep_inputs
     return loss, torch.from_numpy(result)
 
 
 def forward(
-    plan: Plan,
+    plan: NetworkPlan,
     vector: Tensor,
     x: Tensor,
     *,
     table: Tensor | None = None,
-    frozen_features: Mapping[str, Tensor] | None = None,
 ) -> Tensor:
-    """Logits of all samples in eval mode; encoders whose features are given are not run."""
-    return _forward(plan, vector, x, -1, plan.classes, table, frozen_features or {})
+    """Logits of all samples in evaluation mode."""
+    return _forward(plan, vector, x, -1, plan.classes, table)
 
 
 def features(
-    plan: Plan,
+    plan: NetworkPlan,
     vector: Tensor,
     x: Tensor,
     encoder: str,
     *,
     table: Tensor | None = None,
 ) -> Tensor:
-    """Features which one encoder gives all samples, in eval mode."""
+    """Outputs of one encoder for all samples, in evaluation mode."""
     which = plan.branch(encoder)
-    return _forward(plan, vector, x, which, plan.branches[which].features, table, {})
+    return _forward(plan, vector, x, which, plan.branches[which].features, table)
 
 
-def losses(logits: Tensor, y: Tensor) -> Tensor:
-    """Cross-entropy of each sample."""
-    return torch.nn.functional.cross_entropy(logits, y, reduction="none")
-
-
-def predictions(logits: Tensor) -> Tensor:
-    """Most likely class of each sample (the first of equal ones)."""
-    return logits.argmax(1)
-
-
-# -- to C++ -----------------------------------------------------------------------------------------------
+# -- calls to C++ -----------------------------------------------------------------------------------------
 
 
 def _forward(
-    plan: Plan,
+    plan: NetworkPlan,
     vector: Tensor,
     x: Tensor,
     what: int,
     width: int,
     table: Tensor | None,
-    frozen: Mapping[str, Tensor],
 ) -> Tensor:
-    """Runs the samples in slices, so that Ctrl-C is heard."""
+    """Run `ROWS * 8` samples per call of the kernels: Python handles Ctrl-C between the calls."""
     out = np.empty((len(x), width), dtype=np.float32)
-    inputs, keep = _inputs(plan, x, table, frozen)
+    inputs, keep = _inputs(plan, x, table, {})
     with _network(plan, vector, max(1, min(ROWS, len(x))), training=False) as network:
         for first in range(0, len(x), 8 * ROWS):
             count = min(8 * ROWS, len(x) - first)
@@ -181,8 +164,8 @@ def _forward(
 
 
 @contextmanager
-def _network(plan: Plan, vector: Tensor, rows: int, training: bool) -> Iterator[ctypes.c_void_p]:
-    """A C++ network holding `vector`; its memory is given back at the end."""
+def _network(plan: NetworkPlan, vector: Tensor, rows: int, training: bool) -> Iterator[ctypes.c_void_p]:
+    """A C++ network with the parameters `vector`; its memory is freed at the end of the block."""
     flat = _floats(vector)
     if flat.shape != (plan.size,):
         raise ValueError(f"the flat vector has shape {flat.shape}: expected ({plan.size},)")
@@ -215,7 +198,7 @@ def _network(plan: Plan, vector: Tensor, rows: int, training: bool) -> Iterator[
     )
     handle = load().feddag_open(spec, specs, isa_number(isa()), rows, training)
     if not handle:
-        raise MemoryError("the native trainer found not enough memory")
+        raise MemoryError("there is not enough memory for the native trainer")
     try:
         load().feddag_pack(handle, flat.ctypes.data)
         yield handle
@@ -224,17 +207,17 @@ def _network(plan: Plan, vector: Tensor, rows: int, training: bool) -> Iterator[
 
 
 def _floats(values: Tensor | np.ndarray) -> np.ndarray:
-    """A contiguous float32 array, without a copy where it is one already."""
+    """A contiguous float32 array; a copy is made only when the values are something else."""
     return np.ascontiguousarray(values.detach() if isinstance(values, Tensor) else values, dtype=np.float32)
 
 
 def _inputs(
-    plan: Plan,
+    plan: NetworkPlan,
     x: Tensor,
     table: Tensor | None,
     frozen: Mapping[str, Tensor],
 ) -> tuple[Inputs, list[object]]:
-    """The samples for C++, and the arrays which must stay alive meanwhile."""
+    """The samples for C++, and the arrays that must stay alive while C++ reads them."""
     array = np.asarray(x.detach() if isinstance(x, Tensor) else x)
     channels, height, width = plan.input_shape
     if array.size != len(array) * channels * height * width:
@@ -244,7 +227,7 @@ def _inputs(
     if array.dtype == np.uint8:
         if table is None or tuple(table.shape) != (channels, 256):
             raise ValueError(
-                f"uint8 samples need a table of shape ({channels}, 256): the input of each value"
+                f"uint8 samples need a table of shape ({channels}, 256): the network input of each value"
             )
         values = _floats(table)
         array = np.ascontiguousarray(array)
@@ -255,18 +238,14 @@ def _inputs(
     inputs.x = array.ctypes.data
     keep.append(array)
     for name, known in frozen.items():
-        which = plan.branch(name)
-        given = _floats(known)
-        if given.shape != (len(array), plan.branches[which].features):
-            expected = (len(array), plan.branches[which].features)
-            raise ValueError(f"frozen features of {name!r} have shape {given.shape}: expected {expected}")
-        inputs.features[which] = given.ctypes.data
-        keep.append(given)
+        values = _floats(known)
+        inputs.features[plan.branch(name)] = values.ctypes.data
+        keep.append(values)
     return inputs, keep
 
 
-def _task(
-    plan: Plan,
+def _training_job(
+    plan: NetworkPlan,
     y: Tensor,
     batches: Sequence[Tensor | np.ndarray],
     train_prefixes: tuple[str, ...],
@@ -277,8 +256,8 @@ def _task(
     lr: float,
     momentum: float,
     weight_decay: float,
-) -> tuple[Task, list[object]]:
-    """What to train on for C++, checked, and the arrays which must stay alive meanwhile."""
+) -> tuple[TrainingJob, list[object]]:
+    """The training job for C++, checked, and the arrays that must stay alive while C++ reads them."""
     labels = np.ascontiguousarray(np.asarray(y), dtype=np.int64)
     if labels.shape != (count,):
         raise ValueError(f"labels have shape {labels.shape}: expected ({count},)")
@@ -293,23 +272,23 @@ def _task(
             f"batches name samples {samples.min()} to {samples.max()}: expected 0 to {count - 1}"
         )
     starts = np.concatenate([[0], np.cumsum([len(part) for part in parts])]).astype(np.int64)
-    task = Task(lr=lr, momentum=momentum, weight_decay=weight_decay, seed=dropout_seed % 2**64)
-    task.samples, task.starts, task.labels = samples.ctypes.data, starts.ctypes.data, labels.ctypes.data
+    job = TrainingJob(lr=lr, momentum=momentum, weight_decay=weight_decay, seed=dropout_seed % 2**64)
+    job.samples, job.starts, job.labels = samples.ctypes.data, starts.ctypes.data, labels.ctypes.data
     keep: list[object] = [samples, starts, labels]
     if sample_weights is not None:
         weights = _floats(sample_weights)
         if weights.shape != (count,):
             raise ValueError(f"sample weights have shape {weights.shape}: expected ({count},)")
-        task.weights = weights.ctypes.data
+        job.weights = weights.ctypes.data
         keep.append(weights)
     if proximal is not None:
         center = _floats(proximal[1])
         if center.shape != (plan.size,):
             raise ValueError(f"the proximal term's center has shape {center.shape}: expected ({plan.size},)")
-        task.proximal, task.center = proximal[0], center.ctypes.data
+        job.proximal, job.center = proximal[0], center.ctypes.data
         keep.append(center)
     trained_branches, trained_head = plan.trained(train_prefixes)
     for number, trained in enumerate(trained_branches):
-        task.train_branch[number] = trained
-    task.train_head = trained_head
-    return task, keep
+        job.train_branch[number] = trained
+    job.train_head = trained_head
+    return job, keep

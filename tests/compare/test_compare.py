@@ -3,6 +3,7 @@
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -10,11 +11,13 @@ import time
 from pathlib import Path
 
 import pytest
+from feddag.reporting.tables.events import read_events
 
 from feddag.cli.main import main
 from feddag.compare.grid import ComparisonGrid, _mentions_planted, _merged, _with_number, settings_over
 from feddag.compare.run import compare
 from feddag.core.errors import FederationError, InvalidInput
+from feddag.core.files import lock_folder
 from feddag.reporting.tables.comparison import (
     Outcome,
     Point,
@@ -251,25 +254,47 @@ def test_a_run_that_fails_is_told_and_the_others_are_kept(tmp_path: Path) -> Non
     assert "deadline=1e-09" not in table
 
 
+# Every Python process below the comparison imports this. A run kills its comparison when it tells of round 2,
+# and goes no further until it is stopped itself. SIGINT, by which a run stops itself, is not ignored.
+KILLER = """
+import builtins, os, signal, sys, time
+if "feddag.compare.cell" in sys.orig_argv:
+    comparison, tell = os.getppid(), builtins.print
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    def print(text, **options):
+        if text == '{"round": 2}':
+            os.kill(comparison, signal.SIGKILL)
+            while True:
+                time.sleep(0.01)
+        tell(text, **options)
+    builtins.print = print
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no signal 9")
 def test_a_killed_comparison_goes_on_from_the_checkpoints_of_its_runs(tmp_path: Path) -> None:
-    settings = {**BASE, "num_rounds": 40}
-    (tmp_path / "e.json").write_text(json.dumps(settings))
+    (tmp_path / "e.json").write_text(json.dumps(BASE))
+    (tmp_path / "killer").mkdir()
+    (tmp_path / "killer" / "sitecustomize.py").write_text(KILLER)
+    path = os.pathsep.join([str(tmp_path / "killer"), *(p or os.getcwd() for p in sys.path)])
     command = [sys.executable, "-m", "feddag", "compare"]
-    first = subprocess.Popen(
-        [*command, "fedavg", "e.json", "--seeds", "2", "--folder", "g", "--jobs", "2"],
-        cwd=tmp_path,
-        stdout=subprocess.DEVNULL,
-    )
-    _wait_for(lambda: list(tmp_path.glob("g/cells/*/checkpoints/round-000002.json")))
-    first.send_signal(signal.SIGKILL)
-    first.wait()
+    first = subprocess.run(
+        [*command, "fedavg", "e.json", "--seeds", "2", "--folder", "g", "--jobs", "1", "--quiet"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, check=False, timeout=600,
+    )  # fmt: skip
+    assert first.returncode == -signal.SIGKILL
     stopped = ComparisonGrid.load(tmp_path / "g" / "compare.json")
-    # Runs stop when their comparison is gone; a second comparison then finds their folders free.
-    _wait_for(lambda: all(_free(tmp_path / "g" / "cells" / c.name) for c in stopped.cells))
+    cut, unborn = (tmp_path / "g" / "cells" / cell.name for cell in stopped.cells)
+    # The run stops because its comparison is gone; a second comparison then finds its folder free.
+    _wait_until_free(cut)
+    assert list(cut.glob("checkpoints/round-*.json"))
+    assert not (cut / "result.json").exists()
+    assert not unborn.exists()
     second = subprocess.run(
-        [*command, "--folder", "g", "--quiet"], cwd=tmp_path, capture_output=True, text=True, timeout=300
+        [*command, "--folder", "g", "--quiet"], cwd=tmp_path, capture_output=True, text=True, timeout=600
     )
     assert second.returncode == 0, second.stderr
+    assert "resumed" in [event["event"] for event in read_events(cut / "events.jsonl")]
     for cell in stopped.cells:
         whole = run(cell.experiment, folder=tmp_path / f"whole-{cell.name}")
         folders = (whole, tmp_path / "g" / "cells" / cell.name)
@@ -341,17 +366,15 @@ def _wait_for(condition, seconds: float = 120.0) -> None:
         time.sleep(0.1)
 
 
-def _free(folder: Path) -> bool:
-    import fcntl
-
-    if not (folder / ".lock").exists():
-        return True
-    with (folder / ".lock").open("w") as file:
+def _wait_until_free(folder: Path) -> None:
+    """Until no process works on a run; ten minutes are for a hang."""
+    for _ in range(60_000):
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-    return True
+            with lock_folder(folder):
+                return
+        except InvalidInput:
+            time.sleep(0.01)
+    pytest.fail("the run goes on without its comparison")
 
 
 # -- what users get wrong -------------------------------------------------------------------------------

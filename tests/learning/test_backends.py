@@ -17,7 +17,7 @@ from feddag.core.problem import Problem
 from feddag.core.seeds import Seed
 from feddag.core.task import Client
 from feddag.experiment.settings import Experiment
-from feddag.learning.backends import choose
+from feddag.learning.backends import select_backend
 from feddag.learning.evaluation import logits, sample_losses
 from feddag.learning.losses import cross_entropy
 from feddag.learning.sgd import sgd
@@ -104,8 +104,8 @@ def test_networks_with_dropout_learn_with_the_kernels(model: str, shape: tuple[i
 @needs_kernels
 def test_auto_takes_the_kernels_where_it_can() -> None:
     network = Networks("lenet", Problem((1, 28, 28), 5))
-    assert str(choose("auto", network("dual"), (1, 28, 28))) == f"native ({native.isa()})"
-    assert str(choose("torch", network("dual"), (1, 28, 28))) == "torch: as the settings say"
+    assert str(select_backend("auto", network("dual"), (1, 28, 28))) == f"native ({native.isa()})"
+    assert str(select_backend("torch", network("dual"), (1, 28, 28))) == "torch: as the settings say"
 
 
 def other_loss(model: object, batch: object) -> Tensor:
@@ -115,13 +115,16 @@ def other_loss(model: object, batch: object) -> Tensor:
 @needs_kernels
 def test_auto_falls_back_to_torch_and_says_why() -> None:
     network = Networks("lenet", Problem((1, 28, 28), 5))
-    assert "other_loss" in choose("auto", network("single"), (1, 28, 28), loss=other_loss).reason
-    assert "projector" in choose("auto", network("projected"), (1, 28, 28)).reason
-    assert "part of encoder" in choose("auto", network("single"), (1, 28, 28), train=("primary.0.",)).reason
+    assert "other_loss" in select_backend("auto", network("single"), (1, 28, 28), loss=other_loss).reason
+    assert "projector" in select_backend("auto", network("projected"), (1, 28, 28)).reason
+    assert (
+        "part of encoder"
+        in select_backend("auto", network("single"), (1, 28, 28), train=("primary.0.",)).reason
+    )
     gru = Networks("gru", Problem((20,), 5, integer_codes=True))
-    assert "gru" in choose("auto", gru("single"), (20,)).reason
-    assert "forward pass of its own" in choose("auto", nn.Sequential(nn.Linear(2, 2)), (2,)).reason
-    assert choose("auto", network("single"), (1, 28, 28), loss=cross_entropy).plan is not None
+    assert "gru" in select_backend("auto", gru("single"), (20,)).reason
+    assert "forward pass of its own" in select_backend("auto", nn.Sequential(nn.Linear(2, 2)), (2,)).reason
+    assert select_backend("auto", network("single"), (1, 28, 28), loss=cross_entropy).plan is not None
 
 
 @needs_kernels
@@ -135,9 +138,9 @@ def test_insisting_on_native_for_an_unknown_network_is_an_error_that_names_the_l
 def test_without_kernels_auto_means_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDDAG_NATIVE_ISA", "abacus")
     network = Networks("lenet", Problem((1, 28, 28), 5))
-    choice = choose("auto", network("single"), (1, 28, 28))
-    assert choice.plan is None
-    assert choice.reason == native.why_not() != ""
+    selected = select_backend("auto", network("single"), (1, 28, 28))
+    assert selected.plan is None
+    assert selected.reason == native.why_not() != ""
 
 
 def test_an_unknown_backend_is_refused_in_one_sentence() -> None:

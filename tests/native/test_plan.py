@@ -110,12 +110,9 @@ def test_bad_arguments_get_one_clear_sentence(isa: str) -> None:
         ({"batches": [torch.tensor([], dtype=torch.long)]}, "a batch has no samples"),
         ({"sample_weights": torch.ones(3)}, r"sample weights have shape \(3,\): expected \(4,\)"),
         ({"proximal": (0.1, vector[1:])}, "the proximal term's center has shape"),
-        (
-            {"frozen_features": {"primary": torch.zeros(4, 6)}},
-            r"frozen features of 'primary' have shape \(4, 6\)",
-        ),
-        ({"frozen_features": {"third": torch.zeros(4, 5)}}, "no encoder 'third'"),
     ]:
         arguments = {"vector": vector, "x": x, "y": y, "batches": rows, "lr": 0.1, **changes}
         with pytest.raises(ValueError, match=sentence):
             native.train(plan, **arguments)
+    with pytest.raises(ValueError, match="no encoder 'third': expected one of 'primary'"):
+        native.features(plan, vector, x, "third")

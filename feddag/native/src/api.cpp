@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions which library.py calls through ctypes (which releases the interpreter's lock meanwhile).
+// The functions that library.py calls through ctypes. ctypes releases the interpreter lock during a call.
 #include <stdint.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@
 #include <immintrin.h>
 #endif
 
-// Each name in the build's list of instruction sets has its table of kernels.
+// One table of kernels per instruction set.
 #define ISA(name, usable) extern "C" const feddag::Kernels feddag_kernels_##name;
 #include "isas.h"
 #undef ISA
@@ -32,7 +32,8 @@ const Isa isas[] = {
 };
 constexpr int count = sizeof(isas) / sizeof(isas[0]);
 
-// Subnormal numbers are flushed to zero while a kernel runs: they carry nothing and cost up to 80 times the time.
+// While a kernel runs, subnormal numbers become zero: they do not change results visibly, but computing with them
+// can be 80 times slower.
 class FlushSubnormals {
 #if defined(__x86_64__) || defined(__i386__)
   unsigned saved_ = _mm_getcsr();
@@ -57,16 +58,15 @@ using feddag::Network;
 
 API int feddag_isa_count() { return count; }
 API const char* feddag_isa_name(int i) { return isas[i].name; }
-API int feddag_isa_lanes(int i) { return isas[i].kernels->lanes; }
 API int feddag_isa_usable(int i) { return isas[i].usable(); }
 
-// Sizes of the structures which library.py mirrors.
+// The sizes of the structures, so that library.py can check that its declarations are the same.
 API void feddag_sizes(int64_t out[4]) {
   out[0] = sizeof(feddag::StageSpec), out[1] = sizeof(feddag::NetworkSpec);
-  out[2] = sizeof(feddag::Inputs), out[3] = sizeof(feddag::Task);
+  out[2] = sizeof(feddag::Inputs), out[3] = sizeof(feddag::TrainingJob);
 }
 
-// Null when there is not enough memory.
+// A new network, or null if there is not enough memory.
 API void* feddag_open(const feddag::NetworkSpec* spec, const feddag::StageSpec* stages, int isa, int rows, int training) {
   try {
     return new Network(*spec, stages, *isas[isa].kernels, rows, training != 0);
@@ -78,27 +78,27 @@ API void feddag_close(void* network) { delete static_cast<Network*>(network); }
 API void feddag_pack(void* network, const float* vector) { static_cast<Network*>(network)->pack(vector); }
 API void feddag_unpack(void* network, float* vector) { static_cast<Network*>(network)->unpack(vector); }
 
-// Number of batches done, or -1 when there is not enough memory.
-API int64_t feddag_train(void* network, const feddag::Inputs* inputs, const feddag::Task* task, int64_t first,
+// The number of batches done, or -1 if there is not enough memory.
+API int64_t feddag_train(void* network, const feddag::Inputs* inputs, const feddag::TrainingJob* job, int64_t first,
                          int64_t last, double seconds, double* losses) {
   FlushSubnormals guard;
   try {
-    return static_cast<Network*>(network)->train(*inputs, *task, first, last, seconds, losses);
+    return static_cast<Network*>(network)->train(*inputs, *job, first, last, seconds, losses);
   } catch (const std::bad_alloc&) {
     return -1;
   }
 }
-API double feddag_gradient(void* network, const feddag::Inputs* inputs, const feddag::Task* task, int64_t batch,
+API double feddag_gradient(void* network, const feddag::Inputs* inputs, const feddag::TrainingJob* job, int64_t batch,
                            float* vector) {
   FlushSubnormals guard;
-  return static_cast<Network*>(network)->gradient(*inputs, *task, batch, vector);
+  return static_cast<Network*>(network)->gradient(*inputs, *job, batch, vector);
 }
 API void feddag_forward(void* network, const feddag::Inputs* inputs, int64_t first, int64_t count, int what, float* out) {
   FlushSubnormals guard;
   static_cast<Network*>(network)->forward(*inputs, first, count, what, out);
 }
 
-// For the tests: the generator of dropout.
+// Only the tests call the next two functions: they compare the random numbers of dropout with published values.
 API void feddag_philox(const uint32_t counter[4], uint64_t seed, uint32_t out[4]) { feddag::philox(counter, seed, out); }
 API void feddag_dropout_scales(uint64_t seed, uint32_t step, uint32_t layer, uint32_t place, double probability,
                                int units, float* out) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution + ReLU + max pooling, lanes over the channels. README.md has the drawing.
+// Convolution, ReLU and max pooling. README.md shows the memory layout.
 #pragma once
 #include <string.h>
 
@@ -10,7 +10,7 @@ namespace {
 using feddag::ConvShape;
 using feddag::Live;
 
-constexpr int BLOCK = 2;  // output vectors which conv_forward computes together
+constexpr int BLOCK = 2;  // number of output vectors that conv_forward computes together
 
 INLINE int vectors_in_block(const ConvShape* s, int first_vector) {
   int left = s->out_padded / LANES - first_vector;
@@ -19,7 +19,7 @@ INLINE int vectors_in_block(const ConvShape* s, int first_vector) {
 
 // ------------------------------------------------------------------------------------------------ forward
 
-// arranged[block][kernel row, position in run][the block's channels]: conv_forward reads it front to back.
+// arranged[block][kernel row][position in run][channel of the block]: the order in which conv_forward reads.
 void conv_arrange(const ConvShape* s, const float* weight, float* arranged) {
   const int64_t per_channel = (int64_t)s->kernel_h * s->run_padded;
   for (int v = 0; v * LANES < s->out_padded; v += BLOCK) {
@@ -33,8 +33,8 @@ void conv_arrange(const ConvShape* s, const float* weight, float* arranged) {
   }
 }
 
-// COLUMNS neighbouring pixels of one output row, VECTORS * LANES channels of each, before ReLU.
-// CHANNELS is the number of input channels where the compiler should know it, else 0.
+// Computes COLUMNS neighbouring pixels of one output row, VECTORS * LANES channels per pixel, before ReLU.
+// CHANNELS is the number of input channels if it is a compile-time constant, else 0.
 template <int VECTORS, int COLUMNS, int CHANNELS>
 INLINE void conv_tile(const ConvShape* s, const float* __restrict in, const float* __restrict arranged,
                       const float* bias, float* __restrict out) {
@@ -65,7 +65,7 @@ void conv_columns(const ConvShape* s, int columns, const float* in, const float*
   }
 }
 
-// One output row before pooling, cut into tiles of nearly equal width.
+// Computes one output row before pooling, in tiles of nearly equal width.
 template <int VECTORS>
 INLINE void conv_row(const ConvShape* s, const float* in, const float* arranged, const float* bias, float* out) {
   constexpr int WIDEST = VECTORS == 1 ? 12 : ACCUMULATORS / VECTORS;
@@ -79,8 +79,8 @@ INLINE void conv_row(const ConvShape* s, const float* in, const float* arranged,
   }
 }
 
-// Maximum over each pooling window (the first of equal ones, as torch takes it), ReLU, and where it came from.
-// POOL: 2 for windows of 2 x 2, 0 for any size.
+// Computes the maximum of each pooling window and ReLU, and stores the place of the maximum. The first of equal values
+// wins, as in torch. POOL: 2 for windows of 2 x 2, 0 for any size.
 template <int VECTORS, int POOL>
 INLINE void pool_row(const ConvShape* s, const float* rows, int row, int channel, float* out, int32_t* patch) {
   const int pool_h = POOL ? POOL : s->pool_h, pool_w = POOL ? POOL : s->pool_w;
@@ -91,18 +91,18 @@ INLINE void pool_row(const ConvShape* s, const float* rows, int row, int channel
     UNROLL for (int v = 0; v < VECTORS; v++) {
       const float* window = rows + ((int64_t)px * pool_w * VECTORS + v) * LANES;
       Vec best = load(window);
-      IntVec from{};  // relative to the window's corner
+      IntVec from{};  // place relative to the first pixel of the window
       UNROLL for (int dy = 0; dy < pool_h; dy++)
         UNROLL for (int dx = 0; dx < pool_w; dx++) {
           if ((dy | dx) == 0) continue;
           const Vec value = load(window + dy * line + dx * VECTORS * LANES);
-          const IntVec keep = value <= best;  // false for a NaN, which is let through
+          const IntVec keep = value <= best;  // false if value is NaN: then NaN becomes the maximum
           best = keep ? best : value;
           from = keep ? from : all_ints(dy * next_row + dx * next_pixel);
         }
       from += all_ints(corner);
       if (s->relu) {
-        from |= (IntVec)(best <= Vec{});  // -1 where shut
+        from |= (IntVec)(best <= Vec{});  // -1 if ReLU makes it zero
         best = Vec{} > best ? Vec{} : best;
       }
       const int channels = s->out_channels - channel - v * LANES;
@@ -136,7 +136,7 @@ void conv_block(const ConvShape* s, int samples, int channel, const float* in, c
 void conv_forward(const ConvShape* s, int samples, const float* in, const float* arranged, const float* bias,
                   float* out, int32_t* patch, float* rows) {
   const int64_t taps = (int64_t)s->kernel_h * s->run;
-  for (int v = 0; v * LANES < s->out_padded; v += BLOCK) {  // outermost: a block's weights stay in the cache
+  for (int v = 0; v * LANES < s->out_padded; v += BLOCK) {  // outer loop: the weights of a block stay in the cache
     const float* w = arranged + v * LANES * taps;
     if (vectors_in_block(s, v) == 2)
       conv_block<2>(s, samples, v * LANES, in, w, bias, out, patch, rows);
@@ -146,12 +146,12 @@ void conv_forward(const ConvShape* s, int samples, const float* in, const float*
 }
 
 // ------------------------------------------------------------------------------------------------ backward
-// Pooling lets one pixel of each window through, ReLU shuts more: the gradient of the convolution's output is
-// mostly zeros. So the backward pass walks over a list of the live pixels instead of over all of them.
+// Pooling passes the gradient to one pixel per window, and ReLU removes more: most gradients of the convolution's
+// output are zero. The other pixels are called live. The backward pass uses a list of the live pixels only.
 
-// Lists the live pixels of channels `first` and following over a few samples: channel o's from place
-// o * live.room, ending before live.end[o]. Neighbours in a list come from different samples: their patches do not
-// overlap, so that adding to one need not wait for the one before.
+// Lists the live pixels of CHANNELS channels from `first` on, in a few samples. The list of channel o begins at
+// o * live.room and has live.count[o] entries. Neighbours in a list belong to different samples if possible: their
+// patches do not overlap, so the processor can add to both at the same time.
 template <int CHANNELS>
 INLINE void list_channels(const ConvShape* s, int samples, int first, const int32_t* patch, const float* grad_out,
                           Live live) {
@@ -169,7 +169,7 @@ INLINE void list_channels(const ConvShape* s, int samples, int first, const int3
       const int32_t* from = patch + ((int64_t)py * s->out_w + px) * s->out_padded + first;
       int32_t start = 0;
       for (int b = 0; b < samples; b++) {
-        UNROLL for (int o = 0; o < CHANNELS; o++) {  // without a branch: what is not live is overwritten
+        UNROLL for (int o = 0; o < CHANNELS; o++) {  // no branch: the next pixel overwrites one that is not live
           patches[o][count[o]] = start + from[o];
           gradients[o][count[o]] = d[o];
           count[o] += from[o] >= 0;
@@ -196,7 +196,7 @@ INLINE float sum_list(const float* values, int count) {
   return sum_lanes(sum) + rest;
 }
 
-// grad_weight[ROWS kernel rows][VECTORS * LANES of the run] += gradient * input patch, over all live pixels
+// grad_weight += gradient * input patch for all live pixels, in ROWS kernel rows and VECTORS * LANES places of the run
 template <int ROWS, int VECTORS>
 INLINE void add_patches(const ConvShape* s, const int32_t* patches, const float* gradients, int count, const float* __restrict in,
                         float* __restrict grad_weight) {
@@ -213,7 +213,7 @@ INLINE void add_patches(const ConvShape* s, const int32_t* patches, const float*
     UNROLL for (int v = 0; v < VECTORS; v++) store(grad_weight + r * s->run_padded + v * LANES, sum[r][v]);
 }
 
-// grad_in patch += gradient * weight[kernel rows][VECTORS * LANES of the run], for each live pixel
+// patch of grad_in += gradient * weight for all live pixels, in all kernel rows and VECTORS * LANES places of the run
 template <int VECTORS>
 INLINE void add_kernels(const ConvShape* s, const int32_t* patches, const float* gradients, int count, const float* __restrict weight,
                         float* __restrict grad_in) {
@@ -256,7 +256,7 @@ void conv_backward(const ConvShape* s, int samples, const float* in, const int32
       const float* gradients = live.gradient + o * live.room;
       const int count = live.count[o];
       grad_bias[o] += sum_list(gradients, count);
-      for (int c = 0; c < s->run_padded;) {  // c: position in the run
+      for (int c = 0; c < s->run_padded;) {  // c: place in the run
         const int left = (s->run_padded - c) / LANES;
         const float* x = in + b * s->in_sample + c;
         const float* w = weight + o * per_channel + c;
@@ -271,7 +271,7 @@ void conv_backward(const ConvShape* s, int samples, const float* in, const int32
       }
     }
   }
-  // The lanes behind the run gathered products with whatever follows the patch: they are no weights.
+  // The lanes after the run are not weights: their sums contain values from outside the patch. Set them to zero.
   for (int64_t row = 0; row < (int64_t)s->out_channels * s->kernel_h; row++)
     for (int r = s->run; r < s->run_padded; r++) grad_weight[row * s->run_padded + r] = 0.f;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dropout from a counter-based generator, Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as
-// 1, 2, 3", SC 2011): the mask of a unit depends only on seed, step, layer, place in the batch and unit.
+// Dropout with the random numbers of Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+// SC 2011). A random number depends only on the seed, step, layer, place in the batch and unit: there is no state.
 #pragma once
 #include <stdint.h>
 
@@ -21,7 +21,7 @@ inline void philox(const uint32_t counter[4], uint64_t seed, uint32_t out[4]) {
   out[0] = c0, out[1] = c1, out[2] = c2, out[3] = c3;
 }
 
-// scale[unit]: 0 with the given probability, else 1 / (1 - probability)
+// scale[unit] is 0 with the given probability, else 1 / (1 - probability).
 inline void dropout_scales(uint64_t seed, uint32_t step, uint32_t layer, uint32_t place, double probability, int units,
                            float* scale) {
   const uint64_t dropped = (uint64_t)(probability * 4294967296.0);

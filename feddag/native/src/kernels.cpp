@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compiled once per instruction set; FEDDAG_ISA names the table.
+// This file is compiled once per instruction set; FEDDAG_ISA is the name of its table.
 #include "conv.h"
 #include "linear.h"
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// One vector of FEDDAG_LANES floats, written with the GCC/Clang vector extensions: the same source becomes
-// AVX-512, AVX2, SSE or NEON code, and any number of lanes can be tested on any machine.
+// A vector of FEDDAG_LANES floats, written with the vector extensions of GCC and Clang. The compiler makes AVX-512, AVX2,
+// SSE or NEON code of the same source, and every number of lanes can be tested on every machine.
 //
-// Everything here and in the kernels has internal linkage: these files are compiled once per instruction set,
-// and the linker must never merge a function built for a newer processor into the path for an older one.
+// Everything here and in the kernels has internal linkage. These files are compiled once per instruction set. If two
+// compilations exported the same function, the linker could take the AVX-512 version for processors without AVX-512.
 #pragma once
 #include <stdint.h>
 
 #ifndef FEDDAG_LANES
-#error "FEDDAG_LANES (4, 8 or 16) is given by the build"
+#error "the build must define FEDDAG_LANES (4, 8 or 16)"
 #endif
 
 #define INLINE static inline __attribute__((always_inline))
@@ -25,7 +25,7 @@
 #endif
 
 constexpr int LANES = FEDDAG_LANES;
-// Vectors a kernel may accumulate at once; the other registers hold its operands.
+// The number of vectors that a kernel accumulates in registers; the other registers hold operands.
 constexpr int ACCUMULATORS = FEDDAG_REGISTERS == 32 && LANES <= 16 ? 24 : 12;
 
 typedef float Vec __attribute__((vector_size(4 * FEDDAG_LANES)));
@@ -39,7 +39,7 @@ INLINE void store_ints(int32_t* p, IntVec v) { *(LooseIntVec*)p = v; }
 INLINE Vec all(float x) { return x - Vec{}; }  // x in every lane (x - 0 is x, bit for bit)
 INLINE IntVec all_ints(int32_t x) { return x + IntVec{}; }
 
-// The first n lanes of v, n < LANES: the neighbours behind them stay untouched.
+// Stores the first n lanes of v (n < LANES) and does not write to the memory after them.
 INLINE void store_first(float* p, Vec v, int n) {
   float lanes[LANES];
   store(lanes, v);
@@ -58,7 +58,7 @@ typedef float LooseFour __attribute__((vector_size(16), aligned(4), may_alias));
 #define SHUFFLE(a, b, i, j, k, l) __builtin_shuffle(a, b, (int __attribute__((vector_size(16)))){i, j, k, l})
 #endif
 
-// Sums over the lanes of four vectors, always in the same order.
+// The sum of the lanes for each of four vectors, always in the same order.
 INLINE Four sum_lanes_of_four(Vec a, Vec b, Vec c, Vec d) {
   Four quarter[4][LANES / 4];
   __builtin_memcpy(quarter[0], &a, sizeof(Vec));

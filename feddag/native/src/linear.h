@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fully connected layers and the SGD update. Rows are [sample][feature], weights [output][input], both padded
-// with zeros to whole vectors, so no kernel has a tail along the lanes.
+// Linear layers and the SGD step. Features are [sample][feature] and weights [output][input]. Rows of both are padded
+// with zeros to whole vectors, so no kernel needs code for the rest of a row.
 #pragma once
 #include "kernels.h"
 #include "lanes.h"
@@ -8,11 +8,11 @@
 namespace {
 using feddag::LinearShape;
 
-constexpr int TALL = ACCUMULATORS == 24 ? 6 : 3;  // register tile: TALL x 4 vectors
+constexpr int TALL = ACCUMULATORS == 24 ? 6 : 3;  // the kernels accumulate TALL x 4 vectors in registers
 
 // ------------------------------------------------------------------------------------------------ forward
 
-// SAMPLES x 4 dot products at once; of the four outputs the first `outputs` exist.
+// Computes SAMPLES x 4 dot products together. Only the first `outputs` of the four outputs exist.
 template <int SAMPLES>
 INLINE void dot_tile(const LinearShape* s, const float* __restrict in, const float* __restrict weight,
                      const float* bias, int outputs, float* __restrict out) {
@@ -41,7 +41,7 @@ INLINE void dot_tile(const LinearShape* s, const float* __restrict in, const flo
 
 void linear_forward(const LinearShape* s, int samples, const float* in, const float* weight, const float* bias,
                     float* out) {
-  constexpr int GROUP = 4 * TALL;  // samples which stay in the first-level cache while the weights stream past
+  constexpr int GROUP = 4 * TALL;  // these samples stay in the first-level cache while all weights are read
   for (int first = 0; first < samples; first += GROUP) {
     const int last = first + GROUP < samples ? first + GROUP : samples;
     for (int o = 0; o < s->outputs; o += 4) {
@@ -57,9 +57,10 @@ void linear_forward(const LinearShape* s, int samples, const float* in, const fl
 }
 
 // ------------------------------------------------------------------------------------------------ backward
-// Both gradients are the same product: TALL result rows of 4 vectors,
-//   result[row][lanes] += sum_k scalar[k, row] * line[k][lanes],
-// with k over outputs (gradient of the input) or over samples (gradient of the weights).
+// Both gradients are the same kind of product,
+//   result[row][column] += sum over k of scalar[k, row] * line[k][column],
+// computed for TALL rows and 4 vectors of columns together.
+// For the gradient of the input, k counts outputs; for the gradient of the weights, k counts samples.
 
 template <int ROWS, int VECTORS>
 INLINE void outer_tile(int64_t terms, const float* __restrict scalar, int64_t scalar_term, int64_t scalar_row,

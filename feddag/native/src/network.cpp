@@ -14,7 +14,7 @@
 namespace feddag {
 namespace {
 
-constexpr int64_t ALIGNMENT = 64;  // bytes; also the room behind each buffer: the widest vector
+constexpr int64_t ALIGNMENT = 64;  // bytes: the widest vector; each buffer also has this space after its end
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
@@ -107,7 +107,7 @@ Network::Network(const NetworkSpec& spec, const StageSpec* stages, const Kernels
   head_bias_ = reserve(spec.classes);
   packed_ = packed;
 
-  // Where each stage writes: into the next stage's input, inside its border, or among the head's inputs.
+  // Each stage writes into the input of the next stage, inside the border; the last one writes into the head's input.
   for (const Branch& branch : branches_)
     for (int i = branch.first; i < branch.last; i++) {
       Stage& s = stages_[i];
@@ -153,10 +153,11 @@ float* Network::grad_output(int stage) {
 }
 
 // ------------------------------------------------------------------------------------------------ parameters
-// Torch keeps a convolution as [out][in][row][column]; we as [out][row][column, in] with padded rows, because a
-// kernel row then meets one contiguous run of the input. Linear layers behind a convolution are permuted likewise.
+// Torch stores the weights of a convolution as [out][in][row][column]. We store [out][row][column][in] with padded
+// rows: one kernel row then belongs to one contiguous run of the input. The inputs of a linear layer after a
+// convolution are reordered in the same way.
 
-// Calls visit(place in the flat vector, place in the packed one) for every parameter.
+// Calls visit(place in the flat vector, place in the packed parameters) for every parameter.
 template <class Visit>
 void Network::each_tensor(Visit visit) const {
   for (const Stage& s : stages_) {
@@ -213,10 +214,10 @@ void Network::arrange(const Branch& b) {
 
 // ------------------------------------------------------------------------------------------------ forward
 
-// Copies samples into an encoder's first input: [channel][row][column] to [row][column][channel].
+// Copies samples into the input of the first stage and changes [channel][row][column] to [row][column][channel].
 void Network::load(const Branch& branch, const Inputs& inputs, const int64_t* samples, int64_t first, int count) {
   const int64_t C = spec_.channels, H = spec_.height, W = spec_.width;
-  float* in = features_ + branch.column;  // an encoder without layers: the features are the input
+  float* in = features_ + branch.column;  // for an encoder without layers, the features are the input
   int64_t row = W * C, sample = head_.in_sample, origin = 0;
   if (branch.first < branch.last) {
     const Stage& s = stages_[branch.first];
@@ -246,9 +247,9 @@ void Network::load(const Branch& branch, const Inputs& inputs, const int64_t* sa
   }
 }
 
-// Runs the encoders (frozen ones: copies their features) and the head on `count` samples.
-// With a task, dropout works in the encoders being trained; place: of the first sample in its batch.
-void Network::run(const Inputs& inputs, const int64_t* samples, int64_t first, int count, const Task* task, int64_t step,
+// Runs the encoders and the head on `count` samples; the features of frozen encoders are copied, not computed.
+// Dropout is active in the encoders that `job` trains. `place` is the index of the first sample in its batch.
+void Network::run(const Inputs& inputs, const int64_t* samples, int64_t first, int count, const TrainingJob* job, int64_t step,
                   int64_t place, int only_branch) {
   for (size_t n = 0; n < branches_.size(); n++) {
     const Branch& branch = branches_[n];
@@ -262,7 +263,7 @@ void Network::run(const Inputs& inputs, const int64_t* samples, int64_t first, i
       }
       continue;
     }
-    const bool train = task && task->train_branch[n];
+    const bool train = job && job->train_branch[n];
     load(branch, inputs, samples, first, count);
     for (int i = branch.first; i < branch.last; i++) {
       Stage& s = stages_[i];
@@ -275,7 +276,7 @@ void Network::run(const Inputs& inputs, const int64_t* samples, int64_t first, i
       if (train && s.spec.dropout > 0)
         for (int b = 0; b < count; b++) {
           float* scale = s.scales + (int64_t)b * s.units;
-          dropout_scales(task->seed, (uint32_t)step, (uint32_t)s.dropout_layer, (uint32_t)(place + b), s.spec.dropout,
+          dropout_scales(job->seed, (uint32_t)step, (uint32_t)s.dropout_layer, (uint32_t)(place + b), s.spec.dropout,
                          s.units, scale);
           if (s.spec.convolution) {
             const int line = s.conv.out_w * s.conv.out_channels;
@@ -312,15 +313,15 @@ void Network::forward(const Inputs& inputs, int64_t first, int64_t count, int wh
 
 // ------------------------------------------------------------------------------------------------ training
 
-// Cross-entropy of `count` samples of a batch of `batch`, summed; fills the gradient of the logits.
-double Network::loss(const Task& task, const int64_t* samples, int count, double batch) {
+// Writes the gradient of the logits of `count` samples; returns their share of the mean loss of a batch of size `batch`.
+double Network::loss(const TrainingJob& job, const int64_t* samples, int count, double batch) {
   double total = 0;
   const int classes = head_.outputs;
   for (int b = 0; b < count; b++) {
     const float* z = logits_ + b * head_.out_sample;
     float* d = grad_logits_ + b * head_.out_sample;
-    const int64_t label = task.labels[samples[b]];
-    const double share = (task.weights ? task.weights[samples[b]] : 1.0) / batch;
+    const int64_t label = job.labels[samples[b]];
+    const double share = (job.weights ? job.weights[samples[b]] : 1.0) / batch;
     float largest = z[0];
     for (int k = 1; k < classes; k++) largest = z[k] > largest ? z[k] : largest;
     float sum = 0;
@@ -332,17 +333,17 @@ double Network::loss(const Task& task, const int64_t* samples, int count, double
   return total;
 }
 
-// Adds the gradient of everything being trained; expects the forward pass of the same samples.
-void Network::backward(const Task& task, int count) {
-  if (task.train_head)
+// Adds the gradient of all parameters that are trained. run() must have processed the same samples before.
+void Network::backward(const TrainingJob& job, int count) {
+  if (job.train_head)
     kernels_.linear_grad_weight(&head_, count, features_.get(), grad_logits_.get(), gradient_ + head_weight_,
                                 gradient_ + head_bias_);
   bool any = false;
-  for (size_t n = 0; n < branches_.size(); n++) any |= task.train_branch[n] && branches_[n].last > branches_[n].first;
+  for (size_t n = 0; n < branches_.size(); n++) any |= job.train_branch[n] && branches_[n].last > branches_[n].first;
   if (any) kernels_.linear_grad_in(&head_, count, grad_logits_.get(), weight_ + head_weight_, grad_features_.get());
   for (size_t n = 0; n < branches_.size(); n++) {
     const Branch& branch = branches_[n];
-    if (!task.train_branch[n]) continue;
+    if (!job.train_branch[n]) continue;
     for (int i = branch.last - 1; i >= branch.first; i--) {
       Stage& s = stages_[i];
       float* d = grad_output(i);
@@ -375,62 +376,62 @@ void Network::backward(const Task& task, int count) {
   }
 }
 
-// Loss and summed gradient of one batch; batches larger than the memory are done in pieces.
-double Network::step(const Inputs& inputs, const Task& task, int64_t batch) {
-  const int64_t start = task.starts[batch], size = task.starts[batch + 1] - start;
+// Adds the gradient of one batch and returns its loss. A batch with more than rows_ samples is processed in pieces.
+double Network::step(const Inputs& inputs, const TrainingJob& job, int64_t batch) {
+  const int64_t start = job.starts[batch], size = job.starts[batch + 1] - start;
   double total = 0;
   for (int64_t done = 0; done < size; done += rows_) {
     const int here = (int)std::min<int64_t>(rows_, size - done);
-    run(inputs, task.samples, start + done, here, &task, batch, done, -1);
-    total += loss(task, task.samples + start + done, here, (double)size);
-    backward(task, here);
+    run(inputs, job.samples, start + done, here, &job, batch, done, -1);
+    total += loss(job, job.samples + start + done, here, (double)size);
+    backward(job, here);
   }
   return total;
 }
 
-void Network::update(const Task& task) {
-  const UpdateRule rule{(float)task.lr, (float)task.momentum, (float)task.weight_decay, (float)task.proximal};
+void Network::update(const TrainingJob& job) {
+  const UpdateRule rule{(float)job.lr, (float)job.momentum, (float)job.weight_decay, (float)job.proximal};
   auto apply = [&](int64_t place, int64_t size, bool present) {
     if (present)
       kernels_.sgd(size, &rule, weight_ + place, velocity_ + place, gradient_ + place,
-                   task.center ? center_ + place : nullptr);
+                   job.center ? center_ + place : nullptr);
     else
       memset(gradient_ + place, 0, size * sizeof(float));
   };
   for (size_t n = 0; n < branches_.size(); n++) {
-    if (!task.train_branch[n]) continue;
+    if (!job.train_branch[n]) continue;
     for (int i = branches_[n].first; i < branches_[n].last; i++) {
       apply(stages_[i].weight, stages_[i].weight_size, true);
       apply(stages_[i].bias, stages_[i].spec.outputs, stages_[i].spec.bias >= 0);
     }
     arrange(branches_[n]);
   }
-  if (task.train_head) {
+  if (job.train_head) {
     apply(head_weight_, (int64_t)head_.outputs * head_.inputs_padded, true);
     apply(head_bias_, head_.outputs, spec_.head_bias >= 0);
   }
 }
 
-int64_t Network::train(const Inputs& inputs, const Task& task, int64_t first, int64_t last, double seconds,
+int64_t Network::train(const Inputs& inputs, const TrainingJob& job, int64_t first, int64_t last, double seconds,
                        double* losses) {
   using clock = std::chrono::steady_clock;
   const auto end = clock::now() + std::chrono::duration_cast<clock::duration>(std::chrono::duration<double>(seconds));
-  if (task.center) {
+  if (job.center) {
     if (!center_.get()) center_.allocate(packed_);
-    pack_into(task.center, center_.get());
+    pack_into(job.center, center_.get());
   }
   int64_t batch = first;
   while (batch < last) {
-    losses[batch] = step(inputs, task, batch);
-    update(task);
+    losses[batch] = step(inputs, job, batch);
+    update(job);
     batch++;
     if (clock::now() >= end) break;
   }
   return batch - first;
 }
 
-double Network::gradient(const Inputs& inputs, const Task& task, int64_t batch, float* vector) {
-  const double total = step(inputs, task, batch);
+double Network::gradient(const Inputs& inputs, const TrainingJob& job, int64_t batch, float* vector) {
+  const double total = step(inputs, job, batch);
   unpack_from(gradient_.get(), vector);
   memset(gradient_.get(), 0, packed_ * sizeof(float));
   return total;

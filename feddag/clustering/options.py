@@ -99,7 +99,7 @@ class ClusteringOptions:
 class GraphOptions:
     """How clusters find the clusters that they learn from (§4, Eqs. 11 to 14)."""
 
-    num_sources: Annotated[int, Ge(0)] = 2  # k, the number of clusters that each cluster learns from
+    num_sources: Annotated[int, Ge(1)] = 2  # k, the number of clusters that each cluster learns from
     alignment: bool = True  # Γ: a source counts for a class as far as both clusters' features agree
     lacking_classes: bool = True  # clients demand most the classes that they lack; paper: undefined
     shared_alignment: bool = True  # Γ over pairs that both have the class; paper: over all pairs

@@ -6,7 +6,7 @@
             share_warm     primary encoders start as the cluster mean of the warmed-up encoders (Eq. 22)
     round   train_dual     primary phase on own data (Eqs. 16–18), secondary phase for learners (Eqs. 19–21)
 
-Every point where the paper is silent or ambiguous is a field of an options class. Presets: `recommended`, `paper`.
+Where the paper is silent or ambiguous, a field of an options class says what is done.
 """
 
 from dataclasses import fields, replace
@@ -17,7 +17,7 @@ from pydantic import Field
 
 from feddag.clustering.newcomers import place_newcomers
 from feddag.clustering.options import ClusteringOptions, GraphOptions
-from feddag.clustering.pipeline import ClusteringResult, cluster_signatures
+from feddag.clustering.pipeline import cluster_signatures
 from feddag.clustering.proximity import Frame, shown_views
 from feddag.clustering.tree import KeptTree
 from feddag.core.algorithm import Server, algorithm, broadcast
@@ -27,23 +27,12 @@ from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public
 from feddag.core.params import Params
-from feddag.learning.dual import (
-    EncoderOptions,
-    Sources,
-    aggregate,
-    start_models,
-    train_dual,
-    training_request,
-)
+from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
 from feddag.learning.train import train, train_own
 
-GROUPS = {
-    "signature": SignatureOptions,
-    "clustering": ClusteringOptions,
-    "graph": GraphOptions,
-    "encoders": EncoderOptions,
-}
+GROUPS: dict[str, Any] = {"signature": SignatureOptions, "clustering": ClusteringOptions}
+GROUPS |= {"graph": GraphOptions, "encoders": EncoderOptions}
 RENAMED = {
     "similarity": "clustering.views",
     "weighting": "clustering.class_weighting",
@@ -83,7 +72,7 @@ class FedDAG:
     clusters_at_start: ClassVar[bool] = True
     # Former name of a setting → its name now.
     MOVED: ClassVar[dict[str, str]] = {
-        **{f.name: f"{group}.{f.name}" for group, cls in GROUPS.items() for f in fields(cls)},  # type: ignore[arg-type]
+        **{f.name: f"{group}.{f.name}" for group, cls in GROUPS.items() for f in fields(cls)},
         **RENAMED,
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = {
@@ -114,9 +103,10 @@ class FedDAG:
         start, mask = server.initial_params(), (server.seed / "sketch").integer()
         request = self.signature_request(start, mask, keep=self.encoders.primary_start == "warm")
         signatures = server.ask(sign, broadcast(request, server.clients))
-        found = self.cluster(signatures, mask)
+        found = cluster_signatures(items_of(signatures), self.clustering_options, self.graph, seed=mask)
         clusters = Clusters.from_labels(list(signatures), found.labels_N)
-        sources = self.choose_sources(found)
+        # Without sharing (FedDAG†) each cluster is its own source.
+        sources = found.sources() if self.encoders.sharing else tuple((z,) for z in range(found.count))
         server.note(
             num_clusters=len(clusters),
             sizes=[len(members) for members in clusters.members],
@@ -142,18 +132,8 @@ class FedDAG:
         signature = self.signature if trains else replace(self.signature, warmup_rounds=0)
         return Sign(start=start, local=self.local, signature=signature, mask=mask, keep=keep)
 
-    def cluster(self, signatures: dict[str, Signature], seed: int) -> ClusteringResult:
-        """Everything between signatures and clusters (§3.3, §3.4, §4)."""
-        return cluster_signatures(items_of(signatures), self.clustering_options, self.graph, seed)
-
-    def choose_sources(self, found: ClusteringResult) -> Sources:
-        """The sources of every cluster: itself without sharing (FedDAG†), and where there is no other one."""
-        if not self.encoders.sharing or found.count == 1:
-            return tuple((z,) for z in range(found.count))
-        return tuple(tuple(found.graph.sources_of(z)) for z in range(found.count))
-
     def round(self, state: State, server: Server) -> State:
-        """One round; all clusters start from the same snapshot of all models, so their order has no effect."""
+        """All clusters start from the same snapshot of all models, so the order of clusters has no effect."""
         unsigned = tuple(c for c in server.cohort if c not in state.signatures)
         if unsigned:  # they did not answer at the start
             state = self.onboard(state, unsigned, server)
@@ -162,10 +142,7 @@ class FedDAG:
         if self.encoders.count == 1:
             means = server.ask_mean(train, train_own(models, labels, cohort, self.local), labels)
             return replace(state, models=add_means(models, means))
-        asked = [
-            training_request(z, models, sources, self.encoders, self.local, server.round)
-            for z in range(len(models))
-        ]
+        asked = training_requests(models, sources, self.encoders, self.local, server.round)
         requests = {c: request for c in cohort if (request := asked[labels[c]]) is not None}
         trained = server.ask_mean(train_dual, requests, labels)
         return replace(state, models=aggregate(models, sources, trained, self.encoders))
@@ -179,12 +156,9 @@ class FedDAG:
     def clustering(self, state: State) -> Clustering:
         """The clusters in use, and what they were decided by; angles are measured again, nothing else."""
         items, options = items_of(state.signatures), self.clustering_options
-        cut = f"rule '{options.cut_rule}'"
-        if options.num_clusters or options.threshold:
-            cut = f"{options.num_clusters} clusters" if options.num_clusters else "the given threshold"
         return Clustering(
             clusters=state.clusters,
-            how=f"The cut was chosen by {cut} on {options.linkage} linkage.",
+            how=options.describe(),
             clients=tuple(state.signatures),
             views=shown_views(items, state.frame),
             counts_NC=items.counts_NC,
@@ -204,12 +178,12 @@ class FedDAG:
         labels, old, new = state.clusters.labels(), items_of(state.signatures), items_of(signed)
         labels_N = np.array([labels[c] for c in state.signatures])
         placed = place_newcomers(new, old, labels_N, state.frame, state.tree.threshold)
-        clusters, models, sources = state.clusters, list(state.models), list(state.sources)
-        for client, label, nearest in zip(signed, placed.labels_M, placed.nearest_M, strict=True):
-            clusters = clusters.add(client, int(label))
-            if label == len(models):  # a new cluster starts from the nearest cluster's model
-                models.append(models[nearest])
-                sources.append(sources[nearest] if self.encoders.sharing else (int(label),))
+        clusters = state.clusters
+        for client, z in zip(signed, placed.labels_M, strict=True):
+            clusters = clusters.add(client, int(z))
+        # A new cluster starts from the nearest cluster's model, and learns from the same sources.
+        own = [(len(state.models) + k,) for k in range(len(placed.opened_from))]
+        learned = [state.sources[z] for z in placed.opened_from] if self.encoders.sharing else own
         server.note(
             placed={c: int(z) for c, z in zip(signed, placed.labels_M, strict=True)},
             weak=[c for c, weak in zip(signed, placed.weak_M, strict=True) if weak],
@@ -217,8 +191,8 @@ class FedDAG:
         return replace(
             state,
             clusters=clusters,
-            models=tuple(models),
-            sources=tuple(sources),
+            models=(*state.models, *(state.models[z] for z in placed.opened_from)),
+            sources=(*state.sources, *learned),
             signatures={**state.signatures, **signed},
             frame=placed.frame,
         )

@@ -198,7 +198,7 @@ def _third_of_angle(half: FloatArray) -> FloatArray:
 
 
 THIRD_OF_ANGLE = Chebyshev.interpolate(_third_of_angle, 12, domain=[0, 1]).convert(kind=Polynomial).coef
-"""`_third_of_angle` as a polynomial on [0, 1], exact to 1e-11; arccos and cos would cost more than the rest."""
+"""`_third_of_angle` as a polynomial on [0, 1], exact to 1e-11; arccos and cos cost more than the rest."""
 
 
 def _span(rows: IntArray) -> slice | IntArray:

@@ -72,10 +72,10 @@ def cluster_alignment(
 ) -> FloatArray:
     """Mean of 1 - V'/90 over all pairs of members of two clusters, per class (Eq. 13).
 
-    With `shared_alignment` the mean is over pairs that both have the class, and 1 where there is no such pair.
-    Literally, a class absent in one counts 0 and a class absent in both counts 1, which removes exactly the
-    classes that a cluster lacks. `known` are angles kept from an earlier pass. Without them, a class that more
-    than `max_sampled` items have is averaged over a random sample of each cluster, to save time.
+    With `shared_alignment` the mean is over pairs that both have the class; it is 1 where there is no such
+    pair. Literally, a class absent in one counts 0 and a class absent in both counts 1, which removes exactly
+    the classes that a cluster lacks. `known` are angles kept from an earlier pass. Without them, a class that
+    more than `max_sampled` items have is averaged over a random sample of each cluster, to save time.
     """
     member_ZN, present_NC = _membership(labels_N), items.present()
     count, num_classes = len(member_ZN), items.num_classes

@@ -2,6 +2,7 @@
 """Where a hierarchical clustering is cut."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -113,7 +114,6 @@ def separating_threshold(linkage_matrix: FloatArray, labels_N: IntArray) -> floa
 
 def _plateau_lengths(scored: ScoredCuts) -> IntArray:
     """For every threshold, the number of neighbouring thresholds that give the same partition."""
-    partitions_TN = scored.partitions_TN
-    same = [np.array_equal(a, b) for a, b in zip(partitions_TN[:-1], partitions_TN[1:], strict=True)]
+    same = [np.array_equal(a, b) for a, b in pairwise(scored.partitions_TN)]
     run_T = np.cumsum([0, *(not s for s in same)])
     return np.bincount(run_T)[run_T]

@@ -18,8 +18,8 @@ class Placement:
     """Clusters of M newcomers; old clusters keep their numbers, new ones are appended."""
 
     labels_M: IntArray
-    nearest_M: IntArray
-    """The old cluster with the least mean distance."""
+    opened_from: tuple[int, ...]
+    """For each new cluster, the old cluster that is nearest to its first member."""
     weak_M: np.ndarray
     """Whether the newcomer is farther from its cluster than the threshold: it is served, but fits badly."""
     frame: Frame
@@ -38,7 +38,8 @@ def place_newcomers(
     of_new = newcomer_frame(new, old, frame)
     distances_MN, weights_M = newcomer_distances(new, of_new, old, frame)
     of_new = replace(of_new, weights_N=weights_M)
-    # Everyone is measured as a newcomer would be, so that all distances are comparable.
+    # Known limit: with learned fusion weights (entropy, mlp) this measures old items by weights that are
+    # learned anew, not by their stored ones, so newcomers may join a wrong cluster. Other fusions are exact.
     distances_NN = newcomer_distances(old, frame, old, frame)[0]
     among_MM = newcomer_distances(new, of_new, new, of_new)[0]
     among_MM = (among_MM + among_MM.T) / 2  # weights learned per row are not symmetric
@@ -47,20 +48,25 @@ def place_newcomers(
     groups = cut(link(everyone.astype(np.float64), frame.options.linkage), threshold)
     n, count = len(labels_N), int(labels_N.max(initial=-1)) + 1
     near_MZ = np.stack([distances_MN[:, labels_N == z].mean(axis=1) for z in range(count)], axis=1)
+    nearest_M = near_MZ.argmin(axis=1)
     labels: list[int] = []
     opened: dict[int, int] = {}
+    opened_from: list[int] = []
     for m, group in enumerate(groups[n:].tolist()):
         companions = labels_N[groups[:n] == group]
         if len(companions):
             labels.append(int(np.bincount(companions).argmax()))
         elif int((groups[n:] == group).sum()) >= least_new:
-            labels.append(opened.setdefault(group, count + len(opened)))
+            if group not in opened:
+                opened[group] = count + len(opened)
+                opened_from.append(int(nearest_M[m]))
+            labels.append(opened[group])
         else:
-            labels.append(int(near_MZ[m].argmin()))
+            labels.append(int(nearest_M[m]))
     weak = [z < count and bool(near_MZ[m, z] > threshold) for m, z in enumerate(labels)]
     return Placement(
         labels_M=np.array(labels, dtype=np.int64),
-        nearest_M=near_MZ.argmin(axis=1),
+        opened_from=tuple(opened_from),
         weak_M=np.array(weak, dtype=bool),
         frame=joined(frame, of_new),
     )

@@ -94,6 +94,13 @@ class ClusteringOptions:
         if not self.thresholds:
             raise ValueError("thresholds: at least one is needed")
 
+    def describe(self) -> str:
+        """How the cut is chosen, in one sentence for people."""
+        chosen = f"by rule '{self.cut_rule}'"
+        if self.num_clusters or self.threshold:
+            chosen = f"to give {self.num_clusters} clusters" if self.num_clusters else "by hand"
+        return f"The cut was chosen {chosen} on {self.linkage} linkage."
+
 
 @options
 class GraphOptions:

@@ -13,7 +13,7 @@ from feddag.clustering.complementarity import (
 from feddag.clustering.cut import Cut, choose_cut
 from feddag.clustering.items import Items
 from feddag.clustering.options import ClusteringOptions, GraphOptions
-from feddag.clustering.proximity import Frame, Views, fuse_views, measure
+from feddag.clustering.proximity import Frame, ViewAngles, fuse_views, measure
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class ClusteringResult:
     """The result of each of the four steps."""
 
     frame: Frame
-    views: Views
+    views: ViewAngles
     distances_NN: FloatArray
     """A of Eq. 7, or the one normalised view that is used."""
     cut: Cut
@@ -31,6 +31,12 @@ class ClusteringResult:
     def labels_N(self) -> IntArray:
         """The cluster of each item."""
         return self.cut.labels_N
+
+    def sources(self) -> tuple[tuple[int, ...], ...]:
+        """For each cluster, the clusters that it learns from; the only cluster learns from itself."""
+        if self.count == 1:
+            return ((0,),)
+        return tuple(tuple(self.graph.sources_of(z)) for z in range(self.count))
 
     @property
     def count(self) -> int:

@@ -24,7 +24,7 @@ from feddag.core.message import message, public
 
 
 @dataclass(frozen=True)
-class Views:
+class ViewAngles:
     """Angles between rows and columns in degrees; None for a view that is not used."""
 
     data: FloatArray | None
@@ -71,7 +71,9 @@ class Frame:
         return replace(self, reliable=fitted)
 
 
-def measure(items: Items, options: ClusteringOptions, keep: KeptAngles | None = None) -> tuple[Frame, Views]:
+def measure(
+    items: Items, options: ClusteringOptions, keep: KeptAngles | None = None
+) -> tuple[Frame, ViewAngles]:
     """Angles of the wanted views, and the frame they were measured in; `keep` collects data angles."""
     frame = Frame.unfitted(len(items), options)
     data_NN = gradient_NN = None
@@ -81,10 +83,10 @@ def measure(items: Items, options: ClusteringOptions, keep: KeptAngles | None = 
     if options.views != "data":
         gradient_NN = gradient_angles(_sketches(items, options))
         frame = replace(frame, gradient_scale=min_max(gradient_NN))
-    return frame, Views(data_NN, gradient_NN)
+    return frame, ViewAngles(data_NN, gradient_NN)
 
 
-def fuse_views(frame: Frame, views: Views, seed: int) -> tuple[Frame, FloatArray]:
+def fuse_views(frame: Frame, views: ViewAngles, seed: int) -> tuple[Frame, FloatArray]:
     """A of Eq. 7, and the frame with the weights that were learned; a single view is only normalised."""
     if views.gradient is None and views.data is not None:
         return frame, normalised(views.data, frame.data_scale)
@@ -99,7 +101,7 @@ def fuse_views(frame: Frame, views: Views, seed: int) -> tuple[Frame, FloatArray
     return replace(frame, weights_N=weights_N), fused_NN
 
 
-def views_between(frame: Frame, new: Items, old: Items, of_new: Frame) -> Views:
+def views_between(frame: Frame, new: Items, old: Items, of_new: Frame) -> ViewAngles:
     """Angles of new items to old ones; `frame` belongs to the old items, `of_new` to the new ones."""
     options = frame.options
     data_MN = gradient_MN = None
@@ -108,16 +110,16 @@ def views_between(frame: Frame, new: Items, old: Items, of_new: Frame) -> Views:
         data_MN = strategy.between(new, old, of_new.data_angles)  # type: ignore[arg-type]
     if options.views != "data":
         gradient_MN = gradient_angles_between(_sketches(new, options), _sketches(old, options))
-    return Views(data_MN, gradient_MN)
+    return ViewAngles(data_MN, gradient_MN)
 
 
-def fused_between(frame: Frame, views: Views, pairs_MN: FloatArray) -> FloatArray:
+def fused_between(frame: Frame, views: ViewAngles, pairs_MN: FloatArray) -> FloatArray:
     """A of Eq. 7 with the frame's constants and the given weights of pairs."""
     data_MN, gradient_MN = scaled(frame, views)
     return (data_MN + pairs_MN * (gradient_MN - data_MN)).astype(np.float32)
 
 
-def scaled(frame: Frame, views: Views) -> tuple[FloatArray, FloatArray]:
+def scaled(frame: Frame, views: ViewAngles) -> tuple[FloatArray, FloatArray]:
     """Both views normalised by the frame's constants; a view that is not used is 0."""
     data, gradient = views.data, views.gradient
     some = data if data is not None else gradient

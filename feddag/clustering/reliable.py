@@ -13,9 +13,9 @@ nearest neighbours. What the noise explains is subtracted, and well known classe
     D_ij = Σ_c (sin² θ_ijc - 1.4 ν_ijc) / ν_ijc²  /  Σ_c 1 / ν_ijc²      with error σ_ij = (Σ_c 1 / ν_ijc²)^-½
     θ_ij = arcsin √(D_ij + σ̄),        σ̄ = median of all errors
 
-σ̄ keeps the remaining noise in the linear part of the root. Without it, clients that do not differ would fall
-into arbitrary groups. If two items share only some classes, θ moves towards a right angle by u^1.5, where u is
-the share of their samples that lie in classes which the other item lacks.
+σ̄ keeps the remaining noise in the linear part of the root. Without it, clients that do not differ would
+fall into arbitrary groups. If two items share only some classes, θ moves towards a right angle by u^1.5,
+where u is the share of their samples that lie in classes which the other item lacks.
 """
 
 from collections.abc import Iterator, Sequence

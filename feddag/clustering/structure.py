@@ -51,7 +51,7 @@ def split_while_real(
             inner = inner if whole else normalised(inner, min_max(inner, resolution=0.0))
             linked = linkage_matrix if whole else link(inner, options.linkage)
             silhouette, parts = best_cut(inner, linked, min_size)
-            clouds_R = np.zeros(0)
+            clouds_R: FloatArray = np.zeros(0)
             real = parts.max() > 0 and silhouette >= floor
             if real:
                 clouds_R = _cloud_silhouettes(inner, rule.clouds, min_size, options.linkage, generator)

@@ -40,7 +40,7 @@ def class_subspaces(
     min_samples_per_vector: float = 0,
     generator: np.random.Generator | None = None,
 ) -> Subspaces:
-    """The leading principal vectors of every class (U_c of Eq. 4): p of them, or below 1 a share of the class.
+    """The p leading principal vectors of every class (U_c of Eq. 4); below 1, p is a share of the class.
 
     A class of n samples gives min(p, n) vectors, or max(1, ceil(p n)) when p is a share, and never more than
     its rank. Inputs are used as they are: the vectors do not depend on their scale, but they do on a shift.
@@ -130,7 +130,7 @@ def _by_lanczos(x_ND: FloatArray, p: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _randomised(x_ND: FloatArray, p: int, generator: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Halko's randomised SVD with 12 power iterations: on images, few iterations are wrong by many degrees."""
+    """Halko's randomised SVD; with fewer than 12 power iterations it is wrong by degrees on images."""
     seed = int(generator.integers(2**31 - 1))
     from sklearn.utils.extmath import randomized_svd
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models of two encoders: their start (Eq. 22), their training (Eqs. 16–20) and their averaging (Eqs. 18, 21).
+"""Models of two encoders: their start (Eq. 22), training (Eqs. 16–20) and averaging (Eqs. 18 and 21).
 
-A *learner* is a cluster that learns from another one, its *source*. In the secondary phase a source trains the
-secondary encoder that it borrowed from its learners.
+A *learner* is a cluster that learns from another cluster, its *source*. In the secondary phase the clients of
+a source train the secondary encoder that was borrowed from its learners.
 """
 
 from collections.abc import Mapping, Sequence
@@ -42,7 +42,7 @@ class EncoderOptions:
     secondary_epochs: Annotated[int, Ge(0)] = 0  # of the secondary phase; 0: as in the primary phase
     primary_start: Literal["warm", "random"] = "warm"  # Eq. 22, or the appendix's alternative
     head_start: Literal["warm", "random"] = "warm"  # warm: from the warm-up; the second encoder counts 0
-    # sources: the mean of the source clusters' warmed-up encoders; common: one random encoder for all clusters;
+    # sources: the mean of the source clusters' warmed-up encoders; common: one random encoder for all;
     # random: one random encoder per cluster; copy: the cluster's own primary encoder.
     secondary_start: Literal["sources", "common", "random", "copy"] = "sources"
     diversity: Annotated[float, Ge(0)] = 0.0  # λ_div; 0.1 belongs to primary_start = "random"
@@ -134,6 +134,14 @@ def start_models(
     return tuple(model.replace(start) for model, start in zip(models, starts, strict=True))
 
 
+def training_requests(
+    models: Sequence[Params], sources: Sources, options: EncoderOptions, local: LocalTraining, round_: int
+) -> list[TrainDual | None]:
+    """What the clients of each cluster do in a round; None where there is nothing to do."""
+    numbers = range(len(models))
+    return [training_request(z, models, sources, options, local, round_) for z in numbers]
+
+
 def training_request(
     z: int,
     models: Sequence[Params],
@@ -142,7 +150,7 @@ def training_request(
     local: LocalTraining,
     round_: int,
 ) -> TrainDual | None:
-    """What the members of cluster z do in a round: the primary phase, the secondary phase, both or nothing."""
+    """What the clients of cluster z do in a round: primary phase, secondary phase, both or nothing."""
     # K primary rounds are followed by one secondary round.
     secondary_round = options.primary_rounds > 0 and round_ % (options.primary_rounds + 1) == 0
     learners = [p for p, of_p in enumerate(sources) if z in of_p]

@@ -14,8 +14,9 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from annotated_types import Ge
 
-from feddag.clustering.agglomerative import Linkage, cut, cut_into, link
+from feddag.clustering.agglomerative import cut, cut_into, link
 from feddag.clustering.angles import class_angle_blocks, degrees
+from feddag.clustering.options import Linkage
 from feddag.clustering.subspaces import Subspaces, class_subspaces
 from feddag.core.algorithm import Server, algorithm, broadcast, place_cohort
 from feddag.core.averaging import add_means
@@ -74,7 +75,7 @@ def angles_between(bases: Mapping[str, Basis], measure: Measure) -> np.ndarray:
         # All vectors under one class: PACFL compares whole data sets, not class by class.
         together = [Subspaces(v, np.zeros(len(v), dtype=np.int64)) for v in vectors]
         kind: Literal["pairs", "subspace"] = "pairs" if measure == "eq2" else "subspace"
-        for block in class_angle_blocks(together, num_classes=1, kind=kind):
+        for block in class_angle_blocks(together, num_classes=1, angles=kind):
             angles_NN[np.ix_(block.rows_I, block.columns_J)] = block.degrees_IJ
             angles_NN[np.ix_(block.columns_J, block.rows_I)] = block.degrees_IJ.T
     np.fill_diagonal(angles_NN, 0)

@@ -4,21 +4,19 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
 
 from feddag.clustering.arrays import FloatArray, IntArray, row_blocks
+from feddag.clustering.options import AngleKind
 from feddag.clustering.subspaces import Subspaces
-
-AngleKind = Literal["pairs", "subspace"]
 
 BLOCK_ITEMS = 256
 """Items handled at once: with 3 vectors each, a block of cosines is 2.4 MB."""
 
 KEPT_BYTES = 512 * 2**20
-"""Room for angles that are needed twice: 10 classes of 5,000 items. Beyond that they are not kept."""
+"""Memory for angles that are needed twice: 10 classes of 5,000 items. Beyond that they are not kept."""
 
 
 @dataclass(frozen=True)
@@ -46,44 +44,19 @@ class AngleBlock:
 
 
 class KeptAngles:
-    """All blocks of one pass, for whoever needs the same angles again; none if they take too much room."""
+    """All blocks of one pass, for a second use of the same angles; none if they need too much memory."""
 
     def __init__(self, limit: int | None = None) -> None:
-        self.room = KEPT_BYTES if limit is None else limit
+        self.bytes_left = KEPT_BYTES if limit is None else limit
         self.blocks: list[AngleBlock] | None = []
 
     def add(self, block: AngleBlock) -> None:
-        """Keep one block, or forget them all when there is no room."""
-        self.room -= block.degrees_IJ.nbytes
-        if self.room < 0:
+        """Keep one block, or forget all blocks when there is no memory left."""
+        self.bytes_left -= block.degrees_IJ.nbytes
+        if self.bytes_left < 0:
             self.blocks = None
         elif self.blocks is not None:
             self.blocks.append(block)
-
-
-def check_subspaces(subspaces: Sequence[Subspaces], num_classes: int, name: str = "subspaces") -> None:
-    """Refuse NaN, wrong shapes and unknown classes, naming the item."""
-    widths = {int(item.vectors_PD.shape[1]) for item in subspaces if item.vectors_PD.ndim == 2}
-    for i, item in enumerate(subspaces):
-        if item.vectors_PD.ndim != 2 or item.classes_P.shape != item.vectors_PD.shape[:1]:
-            raise ValueError(
-                f"{name} of item {i}: vectors {item.vectors_PD.shape} and classes {item.classes_P.shape} "
-                "do not fit; one class per vector is expected"
-            )
-        if not np.isfinite(item.vectors_PD).all():
-            raise ValueError(f"{name} of item {i} contains NaN or infinity")
-        if len(item.classes_P) and not 0 <= item.classes_P.min() <= item.classes_P.max() < num_classes:
-            raise ValueError(f"{name} of item {i} names a class outside 0 to {num_classes - 1}")
-    if len(widths) > 1:
-        raise ValueError(f"{name} have vectors of different lengths: {sorted(widths)}")
-
-
-def present_classes(subspaces: Sequence[Subspaces], num_classes: int) -> np.ndarray:
-    """Items x classes: does the item have at least one vector (not all zero) of the class?"""
-    present_NC = np.zeros((len(subspaces), num_classes), dtype=bool)
-    for i, item in enumerate(subspaces):
-        present_NC[i, item.classes_P[np.abs(item.vectors_PD).max(axis=1, initial=0) > 0]] = True
-    return present_NC
 
 
 def gather_class(subspaces: Sequence[Subspaces], label: int, orthonormal: bool = False) -> list[VectorBlock]:
@@ -119,21 +92,19 @@ def class_angle_blocks(
     others: Sequence[Subspaces] | None = None,
     *,
     num_classes: int,
-    kind: AngleKind = "pairs",
+    angles: AngleKind,
     only: Sequence[int] | None = None,
 ) -> Iterator[AngleBlock]:
     """V' of Eq. 4 for every class, over items that have it; without `others`, each pair of items once.
 
-    `pairs` takes the nearest two vectors, as Eq. 4 is written; `subspace` the smallest principal angle
-    of the spans, which does not depend on the basis. Absent classes yield nothing: see `similarity`.
+    `pairs` takes the two nearest vectors, as Eq. 4 is written. `subspace` takes the smallest principal angle
+    of the two spans, which does not depend on the basis. A class that an item lacks yields no block.
     `only` names the classes, if not all are wanted.
     """
-    if kind not in ("pairs", "subspace"):
-        raise ValueError(f"angle kind must be pairs or subspace, not {kind!r}")
-    nearest = _nearest_pairs if kind == "pairs" else _nearest_spans
+    nearest = _nearest_pairs if angles == "pairs" else _nearest_spans
     for label in range(num_classes) if only is None else only:
-        left = gather_class(subspaces, label, orthonormal=kind == "subspace")
-        right = left if others is None else gather_class(others, label, orthonormal=kind == "subspace")
+        left = gather_class(subspaces, label, orthonormal=angles == "subspace")
+        right = left if others is None else gather_class(others, label, orthonormal=angles == "subspace")
         for i, rows in enumerate(left):
             # One class of one set: the blocks below the diagonal are known by symmetry.
             for j, columns in enumerate(right[i:] if others is None else right):
@@ -154,7 +125,7 @@ def _nearest_pairs(left: VectorBlock, right: VectorBlock) -> FloatArray:
     """The largest |cosine| of two vectors."""
     products = left.vectors_RD @ right.vectors_RD.T
     np.abs(products, out=products)
-    # Every item has a first vector, so this plane covers all; it is the others' place to leave their maximum.
+    # Every item has a first vector, so this plane covers all pairs; the maximum is collected in it.
     largest_IJ = products[left.slots[0], right.slots[0]]
     for a, rows in enumerate(left.slots):
         for b, columns in enumerate(right.slots):
@@ -227,7 +198,7 @@ def _third_of_angle(half: FloatArray) -> FloatArray:
 
 
 THIRD_OF_ANGLE = Chebyshev.interpolate(_third_of_angle, 12, domain=[0, 1]).convert(kind=Polynomial).coef
-"""The same as a polynomial on [0, 1], right to 1e-11: arccos and cos cost more than all the rest."""
+"""`_third_of_angle` as a polynomial on [0, 1], exact to 1e-11; arccos and cos cost more than the rest."""
 
 
 def _span(rows: IntArray) -> slice | IntArray:

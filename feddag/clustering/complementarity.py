@@ -7,16 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from feddag.clustering.angles import (
-    AngleBlock,
-    AngleKind,
-    check_subspaces,
-    class_angle_blocks,
-    present_classes,
-)
-from feddag.clustering.arrays import FloatArray, IntArray, checked_counts, row_blocks
-from feddag.clustering.similarity import RIGHT_ANGLE
-from feddag.clustering.subspaces import Subspaces
+from feddag.clustering.angles import AngleBlock, class_angle_blocks
+from feddag.clustering.arrays import RIGHT_ANGLE, FloatArray, IntArray, checked_counts, row_blocks
+from feddag.clustering.items import Items
+from feddag.clustering.options import AngleKind, GraphOptions
+
+MAX_SAMPLED = 2000
+"""Where angles were not kept: a class that more items have is averaged over a sample of each cluster."""
 
 
 @dataclass(frozen=True)
@@ -64,27 +61,24 @@ def cluster_demand_and_supply(
 
 
 def cluster_alignment(
-    subspaces: Sequence[Subspaces],
+    items: Items,
     labels_N: IntArray,
-    num_classes: int,
+    angles: AngleKind,
     *,
-    shared_only: bool = True,
-    kind: AngleKind = "pairs",
+    shared_alignment: bool = True,
     known: Sequence[AngleBlock] | None = None,
-    most_items: int = 2000,
+    max_sampled: int = MAX_SAMPLED,
     seed: int = 0,
 ) -> FloatArray:
     """Mean of 1 - V'/90 over all pairs of members of two clusters, per class (Eq. 13).
 
-    `shared_only` averages over pairs that both have the class, 1 where there is none: literally, a class
-    absent in one counts 0 and a class absent in both 1, which kills exactly the classes a cluster lacks.
-    `known` are the angles `data_angles` kept. Without them, a class that more than `most_items` items have
-    is averaged over a random sample of each cluster's: the error of a mean, not the time of all pairs.
+    With `shared_alignment` the mean is over pairs that both have the class; it is 1 where there is no such
+    pair. Literally, a class absent in one counts 0 and a class absent in both counts 1, which removes exactly
+    the classes that a cluster lacks. `known` are angles kept from an earlier pass. Without them, a class that
+    more than `max_sampled` items have is averaged over a random sample of each cluster, to save time.
     """
-    check_subspaces(subspaces, num_classes)
-    member_ZN = _membership(labels_N)
-    count = len(member_ZN)
-    present_NC = present_classes(subspaces, num_classes)
+    member_ZN, present_NC = _membership(labels_N), items.present()
+    count, num_classes = len(member_ZN), items.num_classes
     holders_ZC = member_ZN @ present_NC
     mean_ZZC = np.ones((count, count, num_classes))
     generator = np.random.default_rng(seed)
@@ -93,19 +87,18 @@ def cluster_alignment(
         by_label.setdefault(block.label, []).append(block)
     for label in range(num_classes):
         blocks: Iterable[AngleBlock]
-        items_M: IntArray = np.arange(len(subspaces))
-        asked = subspaces
+        items_M: IntArray = np.arange(len(items))
         if known is not None:
             blocks = by_label.get(label, [])
         else:
-            if present_NC[:, label].sum() > most_items:
-                items_M = _sampled_holders(labels_N, present_NC[:, label], most_items // count, generator)
-                asked = [subspaces[i] for i in items_M.tolist()]
-            blocks = class_angle_blocks(asked, num_classes=num_classes, kind=kind, only=[label])
+            if present_NC[:, label].sum() > max_sampled:
+                items_M = _sampled_holders(labels_N, present_NC[:, label], max_sampled // count, generator)
+            asked = [items.subspaces[i] for i in items_M.tolist()]
+            blocks = class_angle_blocks(asked, num_classes=num_classes, angles=angles, only=[label])
         seen_ZM, present_M = member_ZN[:, items_M], present_NC[items_M, label]
         mean_ZZC[:, :, label] = _mean_alignment(blocks, seen_ZM, seen_ZM @ present_M)
     pairs_ZZC = holders_ZC[:, None, :] * holders_ZC[None, :, :]
-    if shared_only:
+    if shared_alignment:
         return np.where(pairs_ZZC > 0, mean_ZZC, 1.0)
     sizes_Z = member_ZN.sum(axis=1)
     lacking_ZC = sizes_Z[:, None] - holders_ZC
@@ -124,7 +117,7 @@ def _mean_alignment(blocks: Iterable[AngleBlock], member_ZM: FloatArray, holders
             aligned_IJ = np.triu(aligned_IJ, 1)
         total_ZZ += members_ZM[:, block.rows_I] @ aligned_IJ @ members_ZM[:, block.columns_J].T
     total_ZZ += total_ZZ.T
-    # An item is perfectly aligned with itself; those pairs were left out above, and only matter for p = q.
+    # Each item is perfectly aligned with itself. These pairs were left out above; they matter only for p = q.
     total_ZZ[np.arange(count), np.arange(count)] += holders_Z
     pairs_ZZ = holders_Z[:, None] * holders_Z[None, :]
     return np.where(pairs_ZZ > 0, total_ZZ / np.maximum(pairs_ZZ, 1), 1.0)
@@ -147,17 +140,17 @@ def complementarity_graph(
     labels_N: IntArray,
     alignment_ZZC: FloatArray | None = None,
     *,
-    k: int = 1,
+    options: GraphOptions | None = None,
     distances_NN: FloatArray | None = None,
-    lacking_classes: bool = True,
 ) -> ComplementarityGraph:
-    """The k best sources of every cluster (Eqs. 12 and 14); with Z clusters at most Z - 1, never itself.
+    """The best sources of every cluster (Eqs. 12 and 14); with Z clusters at most Z - 1, never itself.
 
     Equal scores are decided by the least mean distance between the clusters, then by the lower number.
     """
-    if k < 0:
-        raise ValueError(f"k, the number of sources, must not be negative, got {k}")
-    demand_ZC, supply_ZC = cluster_demand_and_supply(counts, labels_N, lacking_classes=lacking_classes)
+    options = options or GraphOptions()
+    demand_ZC, supply_ZC = cluster_demand_and_supply(
+        counts, labels_N, lacking_classes=options.lacking_classes
+    )
     count = len(demand_ZC)
     if alignment_ZZC is None:
         alignment_ZZC = np.ones((count, count, demand_ZC.shape[1]))
@@ -168,7 +161,7 @@ def complementarity_graph(
     for p in range(count):
         # Rounding noise must not decide between equal scores, so compare twelve digits.
         keys = [(-float(f"{scores_ZZ[p, q]:.12g}"), float(f"{apart_ZZ[p, q]:.6g}"), q) for q in range(count)]
-        for _, _, q in sorted(key for key in keys if key[2] != p)[:k]:
+        for _, _, q in sorted(key for key in keys if key[2] != p)[: options.num_sources]:
             learners.append(p)
             sources.append(q)
     learners_E, sources_E = np.array(learners, dtype=np.int64), np.array(sources, dtype=np.int64)

@@ -1,19 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where newcomers go, while everyone else stays (the paper's generalisation to newcomers, made safe)."""
+"""Which cluster each newcomer joins, while everyone else stays (the paper's newcomers, made safe)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from feddag.clustering.agglomerative import cut, link
-from feddag.clustering.arrays import FloatArray, IntArray, checked_counts
-from feddag.clustering.pipeline import Frame, newcomer_distances
-from feddag.clustering.reliable import newcomer_levels
-from feddag.clustering.subspaces import Subspaces
-
-Signatures = tuple[Sequence[Subspaces], np.ndarray, np.ndarray]  # subspaces, class counts, sketches
+from feddag.clustering.arrays import FloatArray, IntArray
+from feddag.clustering.fusion import pair_weights
+from feddag.clustering.items import Items
+from feddag.clustering.options import ClusteringOptions
+from feddag.clustering.proximity import Frame, fused_between, scaled, views_between
 
 
 @dataclass(frozen=True)
@@ -21,60 +18,110 @@ class Placement:
     """Clusters of M newcomers; old clusters keep their numbers, new ones are appended."""
 
     labels_M: IntArray
-    nearest_M: IntArray
-    """The old cluster with the least mean distance."""
+    opened_from: tuple[int, ...]
+    """For each new cluster, the old cluster that is nearest to its first member."""
     weak_M: np.ndarray
-    """Farther from their cluster than the threshold: served, but not at home."""
-    weights_M: FloatArray
-    """Their fusion weights."""
-    noise_MC: FloatArray
-    """Their noise levels; 0 where the frame knows none."""
+    """Whether the newcomer is farther from its cluster than the threshold: it is served, but fits badly."""
+    frame: Frame
+    """The frame of old items and newcomers together, in this order."""
 
 
 def place_newcomers(
-    new: Signatures,
-    old: Signatures,
-    old_distances: ArrayLike,
-    labels_N: IntArray,
-    frame: Frame,
-    least_new: int = 3,
+    new: Items, old: Items, labels_N: IntArray, frame: Frame, threshold: float, least_new: int = 3
 ) -> Placement:
     """Clusters of newcomers; old items never move, and all constants are those of the first clustering.
 
-    One pass at the kept threshold: a newcomer joins the old cluster most common in its group. In a group
-    without old items it joins the nearest one, unless `least_new` newcomers are together: they open one.
+    Everyone is clustered once at the kept threshold. A newcomer joins the old cluster that is most common in
+    its group. In a group without old items, `least_new` or more newcomers open a cluster; fewer join the
+    nearest one.
     """
-    noise_MC: FloatArray = np.zeros(np.shape(new[1]), dtype=np.float32)
-    if frame.noise is not None:
-        noise_MC = newcomer_levels(
-            new[0], checked_counts(new[1]), old[0], checked_counts(old[1]), kind=frame.options.kind
-        )
-    distances_MN, weights_M = newcomer_distances(frame, *new, *old, noise_MC)
-    own = replace(frame, weights_N=weights_M)
-    if frame.noise is not None:
-        own = replace(own, noise=replace(frame.noise, levels_NC=noise_MC))
-    among_MM = newcomer_distances(own, *new, *new, noise_MC)[0]
-    among_MM = (among_MM + among_MM.T) / 2  # the row rule is not symmetric among newcomers
+    of_new = newcomer_frame(new, old, frame)
+    distances_MN, weights_M = newcomer_distances(new, of_new, old, frame)
+    of_new = replace(of_new, weights_N=weights_M)
+    # Known limit: with learned fusion weights (entropy, mlp) this measures old items by weights that are
+    # learned anew, not by their stored ones, so newcomers may join a wrong cluster. Other fusions are exact.
+    distances_NN = newcomer_distances(old, frame, old, frame)[0]
+    among_MM = newcomer_distances(new, of_new, new, of_new)[0]
+    among_MM = (among_MM + among_MM.T) / 2  # weights learned per row are not symmetric
     np.fill_diagonal(among_MM, 0)
-    everyone = np.block([[np.asarray(old_distances), distances_MN.T], [distances_MN, among_MM]])
-    groups = cut(link(everyone.astype(np.float64), frame.options.rule.linkage), frame.threshold)
+    everyone = np.block([[distances_NN, distances_MN.T], [distances_MN, among_MM]])
+    groups = cut(link(everyone.astype(np.float64), frame.options.linkage), threshold)
     n, count = len(labels_N), int(labels_N.max(initial=-1)) + 1
     near_MZ = np.stack([distances_MN[:, labels_N == z].mean(axis=1) for z in range(count)], axis=1)
+    nearest_M = near_MZ.argmin(axis=1)
     labels: list[int] = []
     opened: dict[int, int] = {}
+    opened_from: list[int] = []
     for m, group in enumerate(groups[n:].tolist()):
         companions = labels_N[groups[:n] == group]
         if len(companions):
             labels.append(int(np.bincount(companions).argmax()))
         elif int((groups[n:] == group).sum()) >= least_new:
-            labels.append(opened.setdefault(group, count + len(opened)))
+            if group not in opened:
+                opened[group] = count + len(opened)
+                opened_from.append(int(nearest_M[m]))
+            labels.append(opened[group])
         else:
-            labels.append(int(near_MZ[m].argmin()))
-    weak = [z < count and bool(near_MZ[m, z] > frame.threshold) for m, z in enumerate(labels)]
+            labels.append(int(nearest_M[m]))
+    weak = [z < count and bool(near_MZ[m, z] > threshold) for m, z in enumerate(labels)]
     return Placement(
         labels_M=np.array(labels, dtype=np.int64),
-        nearest_M=near_MZ.argmin(axis=1),
+        opened_from=tuple(opened_from),
         weak_M=np.array(weak, dtype=bool),
-        weights_M=weights_M,
-        noise_MC=noise_MC,
+        frame=joined(frame, of_new),
     )
+
+
+def newcomer_frame(new: Items, old: Items, frame: Frame) -> Frame:
+    """The frame of the newcomers: the old constants, with the newcomers' own noise."""
+    of_new = replace(frame, weights_N=np.full(len(new), frame.weights_N[0]))
+    if frame.options.views == "gradient":
+        return of_new
+    return of_new.with_data_angles(frame.data_angles.newcomers(new, old))
+
+
+def newcomer_distances(new: Items, of_new: Frame, old: Items, frame: Frame) -> tuple[FloatArray, FloatArray]:
+    """Distances of M new items to N old ones, and the weights of the new items; old weights stay.
+
+    Under entropy fusion each newcomer learns its own weight on its own row, as the paper says; the other
+    fusions have one weight for all.
+    """
+    options, views = frame.options, views_between(frame, new, old, of_new)
+    weights_M = np.full(len(new), frame.weights_N[0])
+    if options.views == "fused" and options.fusion in ("entropy", "mlp"):
+        rows = zip(*scaled(frame, views), strict=True)
+        weights_M = np.array(
+            [_own_weight(data_N, gradient_N, frame.weights_N, options) for data_N, gradient_N in rows]
+        )
+    n, everyone = len(old), np.concatenate([frame.weights_N, weights_M])
+    # Newcomers come after all others: with the row rule their weight is never used (w_i for i < j).
+    pairs_MN = pair_weights(everyone, slice(n, len(everyone)), options.fusion_rule)[:, :n]
+    return fused_between(frame, views, pairs_MN), weights_M
+
+
+def joined(frame: Frame, of_new: Frame) -> Frame:
+    """The frame of old and new items together."""
+    together = replace(frame, weights_N=np.concatenate([frame.weights_N, of_new.weights_N]))
+    if frame.options.views == "gradient":
+        return together
+    return together.with_data_angles(frame.data_angles.joined(of_new.data_angles))  # type: ignore[arg-type]
+
+
+def _own_weight(
+    data_N: FloatArray, gradient_N: FloatArray, others_N: FloatArray, options: ClusteringOptions
+) -> float:
+    """A newcomer's weight: the least entropy of its own row (Eq. 8), its distance 0 to itself included."""
+    entropy = options.entropy
+    grid = np.linspace(0, 1, 101)
+    best, least = 0.5, np.inf
+    for weight in grid[np.argsort(np.abs(grid - 0.5), kind="stable")]:
+        extended = np.append(others_N, weight)
+        pairs = pair_weights(extended, slice(len(others_N), len(extended)), options.fusion_rule)[0, :-1]
+        row = (data_N + pairs * (gradient_N - data_N)) * entropy.sign / entropy.temperature
+        row = np.append(row, 0.0) if entropy.diagonal else row
+        shares = np.exp(row - row.max())
+        shares /= shares.sum()
+        loss = -float((shares * np.log(np.maximum(shares, 1e-300))).sum())
+        if loss < least - 1e-12:
+            best, least = float(weight), loss
+    return best

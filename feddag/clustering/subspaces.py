@@ -3,7 +3,6 @@
 
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,8 +10,7 @@ from scipy.linalg import eigh
 from scipy.sparse.linalg import svds
 
 from feddag.clustering.arrays import FloatArray, IntArray
-
-Method = Literal["exact", "randomised", "subsampled"]
+from feddag.clustering.options import SvdMethod
 
 RANK_TOLERANCE = 1e-6
 """Singular values below this share of the largest are rounding noise of a Gram matrix, not data."""
@@ -28,63 +26,59 @@ class Subspaces:
     vectors_PD: FloatArray
     classes_P: IntArray
     withheld: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Classes that are present, but too small to be told (`min_samples_per_vector`)."""
+    """Classes that are present, but too small to be sent (`min_samples_per_vector`)."""
 
 
 def class_subspaces(
     x_ND: ArrayLike,
     y_N: ArrayLike,
     num_classes: int,
-    p: int | float = 3,
+    vectors: float = 3,
     *,
-    method: Method = "exact",
+    svd: SvdMethod = "exact",
     subsample: int | float = 50,
     min_samples_per_vector: float = 0,
     generator: np.random.Generator | None = None,
 ) -> Subspaces:
-    """The `p` leading principal vectors of every class (U_c of Eq. 4); an int counts, a float is a share.
+    """The p leading principal vectors of every class (U_c of Eq. 4); below 1, p is a share of the class.
 
     A class of n samples gives min(p, n) vectors, or max(1, ceil(p n)) when p is a share, and never more than
-    its rank. Inputs are taken as they are: the vectors do not depend on a scale, but they do on a shift.
+    its rank. Inputs are used as they are: the vectors do not depend on their scale, but they do on a shift.
     """
     x_ND, y_N = _checked_samples(x_ND, y_N, num_classes)
-    if method not in ("exact", "randomised", "subsampled"):
-        raise ValueError(f"method must be exact, randomised or subsampled, not {method!r}")
-    if method != "exact" and generator is None:
-        raise ValueError(f"method {method!r} draws random numbers: pass generator=")
-    vectors, classes, withheld = [], [], []
+    if svd != "exact" and generator is None:
+        raise ValueError(f"svd {svd!r} draws random numbers: pass generator=")
+    found, classes, withheld = [], [], []
     for label in np.unique(y_N):
         rows = np.flatnonzero(y_N == label)
-        wanted = vectors_of_class(len(rows), p)
+        wanted = vectors_of_class(len(rows), vectors)
         if len(rows) < min_samples_per_vector * wanted:
             withheld.append(label)
             continue
-        if method == "subsampled" and generator is not None:
+        if svd == "subsampled" and generator is not None:
             size = ceil(subsample * len(rows)) if isinstance(subsample, float) else subsample
             if size < len(rows):
                 rows = np.sort(generator.choice(rows, size=max(size, 1), replace=False))
         vectors_pD = principal_vectors(
-            x_ND[rows], wanted, randomised_by=generator if method == "randomised" else None
+            x_ND[rows], wanted, randomised_by=generator if svd == "randomised" else None
         )
-        vectors.append(vectors_pD.astype(np.float32))
+        found.append(vectors_pD.astype(np.float32))
         classes.append(np.full(len(vectors_pD), label, dtype=np.int64))
     return Subspaces(
-        vectors_PD=np.concatenate(vectors) if vectors else np.zeros((0, x_ND.shape[1]), np.float32),
+        vectors_PD=np.concatenate(found) if found else np.zeros((0, x_ND.shape[1]), np.float32),
         classes_P=np.concatenate(classes) if classes else np.zeros(0, np.int64),
         withheld=np.asarray(withheld, dtype=np.int64),
     )
 
 
-def vectors_of_class(num_samples: int, p: int | float) -> int:
-    """How many vectors a class of `num_samples` gets: a count, or a share of the class but at least one."""
-    if isinstance(p, float):
-        if not 0 < p <= 1:
-            raise ValueError(f"p as a share must lie in (0, 1], got {p}")
-        # the small subtraction keeps 0.01 * 300 = 3.0000000000000004 from asking for a fourth vector
-        return min(num_samples, max(1, ceil(p * num_samples - 1e-9)))
-    if p < 1:
-        raise ValueError(f"p must be at least 1, got {p}")
-    return min(int(p), num_samples)
+def vectors_of_class(num_samples: int, vectors: float) -> int:
+    """The number of vectors of a class of `num_samples`: a count, or below 1 a share, but at least one."""
+    if 0 < vectors < 1:
+        # The small subtraction keeps 0.01 * 300 = 3.0000000000000004 from asking for a fourth vector.
+        return min(num_samples, max(1, ceil(vectors * num_samples - 1e-9)))
+    if vectors < 1 or vectors != int(vectors):
+        raise ValueError(f"vectors = {vectors:g}: expected a whole number, or a share between 0 and 1")
+    return min(int(vectors), num_samples)
 
 
 def principal_vectors(
@@ -121,7 +115,7 @@ def _by_gram(x_ND: FloatArray, p: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _by_lanczos(x_ND: FloatArray, p: int) -> tuple[FloatArray, FloatArray]:
-    """The same by PROPACK; checked, and done again by Gram when the vectors are not eigenvectors."""
+    """The same by PROPACK; the result is checked, and computed by Gram where it is wrong."""
     try:
         _, values_p, vectors_pD = svds(x_ND, k=p, v0=np.ones(x_ND.shape[0]), solver="propack")
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):
@@ -136,7 +130,7 @@ def _by_lanczos(x_ND: FloatArray, p: int) -> tuple[FloatArray, FloatArray]:
 
 
 def _randomised(x_ND: FloatArray, p: int, generator: np.random.Generator) -> tuple[FloatArray, FloatArray]:
-    """Halko's randomised SVD; few power iterations are wrong by many degrees on images, hence 12."""
+    """Halko's randomised SVD; with fewer than 12 power iterations it is wrong by degrees on images."""
     seed = int(generator.integers(2**31 - 1))
     from sklearn.utils.extmath import randomized_svd
 

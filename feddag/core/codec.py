@@ -11,7 +11,7 @@ import json
 import math
 import typing
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -188,6 +188,11 @@ def _unflatten_value(hint: Any, path: str, left: Payload) -> Any:
         _take(left, path + "#", str, f"a {hint.__name__}")
         return _unflatten_fields(hint, path + ".", left)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        text = _take_scalar(left, path, str)
+        if text not in args:
+            raise InvalidMessage(path, f"one of {', '.join(args)}", repr(text))
+        return text
     if origin is tuple:
         length = _take(left, path + "#", int, "a length")
         return tuple(

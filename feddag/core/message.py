@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """@message: typed, frozen values that may travel between server and clients, or to our later self on disk.
 
-A closed set of field types — Params, numpy arrays, bool/int/float/str, other messages, and tuples, dicts
-with string keys and `| None` of these — is what makes encoding, validating, measuring and privacy automatic.
+A closed set of field types — Params, numpy arrays, bool/int/float/str, `Literal` strings, other messages, and
+tuples, dicts with string keys and `| None` of these — makes encoding, validating and privacy automatic.
 Every field that holds tensors says `sensitive(kind)` (derived from a client's data) or `public()`.
 """
 
@@ -11,7 +11,7 @@ import dataclasses
 import types
 import typing
 from enum import StrEnum
-from typing import Any, TypeVar, dataclass_transform
+from typing import Any, Literal, TypeVar, dataclass_transform
 
 import numpy as np
 
@@ -56,6 +56,23 @@ def message(cls: type[T]) -> type[T]:
     with contextlib.suppress(NameError):
         check_declarations(made)
     return made
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(sensitive, public))
+def options(cls: type[T]) -> type[T]:
+    """Make a class a message of settings: every `Literal` field is also checked when a value is made."""
+    own_check = cls.__dict__.get("__post_init__")
+
+    def check(self: Any) -> None:
+        for name, hint in field_types(type(self)).items():
+            if typing.get_origin(hint) is Literal and getattr(self, name) not in typing.get_args(hint):
+                allowed = ", ".join(typing.get_args(hint))
+                raise ValueError(f"{name} = {getattr(self, name)!r}: expected one of {allowed}")
+        if own_check is not None:
+            own_check(self)
+
+    cls.__post_init__ = check  # type: ignore[attr-defined]
+    return message(cls)
 
 
 def is_message(kind: Any) -> bool:
@@ -122,9 +139,11 @@ def _check_type(hint: Any, where: str) -> None:
         return _check_type(args[1], where)
     if origin is tuple and len(args) == 2 and args[1] is Ellipsis:
         return _check_type(args[0], where)
+    if origin is Literal and all(isinstance(choice, str) for choice in args):
+        return None
     if hint not in (*SCALARS, Params, np.ndarray) and not is_message(hint):
         raise TypeError(
-            f"{where}: {hint} cannot travel; use Params, numpy.ndarray, bool, int, float, str, a message, "
-            "or tuple[X, ...], dict[str, X], X | None of these"
+            f"{where}: {hint} cannot travel; use Params, numpy.ndarray, bool, int, float, str, a Literal of "
+            "strings, a message, or tuple[X, ...], dict[str, X], X | None of these"
         )
     return None

@@ -4,8 +4,9 @@
 import hashlib
 import json
 import math
+import typing
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -64,13 +65,39 @@ class AlgorithmConfig(BaseModel):
             raise ValueError(
                 f"preset '{shown_text(self.preset)}' is unknown for '{self.name}': it has {known}"
             )
-        options = {**presets.get(self.preset, {}), **(self.model_extra or {})}
-        allowed = {f.name for f in fields(cls)} - {"local"}
-        for key in options:
-            if key not in allowed:
-                has = ", ".join(sorted(allowed)) or "no hyper-parameters"
-                raise ValueError(f"'{shown_text(key)}' is unknown: '{self.name}' has {has}")
+        given = self.model_extra or {}
+        for key, new in getattr(cls, "MOVED", {}).items():
+            if key in given and not isinstance(given[key], Mapping):
+                raise ValueError(f"'{key}' is now 'algorithm.{new}'")
+        options = _merged(presets.get(self.preset, {}), given)
+        _check_names(cls, options, self.name)
         return TypeAdapter(cls).validate_python({**options, "local": local})
+
+
+def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` with `changes`; tables in both are merged key by key."""
+    result = dict(base)
+    for key, value in changes.items():
+        both = isinstance(value, Mapping) and isinstance(base.get(key), Mapping)
+        result[key] = _merged(base[key], value) if both else value
+    return result
+
+
+def _check_names(cls: Any, options: Mapping[str, Any], owner: str, prefix: str = "") -> None:
+    """Refuse names that the class (or one of its groups of options) does not have."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    named = {}
+    for f in fields(cls):
+        extras = getattr(hints[f.name], "__metadata__", ())
+        alias = next((a for extra in extras if (a := getattr(extra, "alias", None))), f.name)
+        named[alias] = typing.get_args(hints[f.name])[0] if extras else hints[f.name]
+    allowed = named.keys() - {"local"}
+    for key, value in options.items():
+        if key not in allowed:
+            has = ", ".join(sorted(allowed)) or "no hyper-parameters"
+            raise ValueError(f"'{shown_text(prefix + key)}' is unknown: '{owner}' has {has}")
+        if isinstance(value, Mapping) and is_dataclass(named[key]):
+            _check_names(named[key], value, f"{prefix}{key}", f"{prefix}{key}.")
 
 
 def _refuse_huge_counts(options: Mapping[str, Any], prefix: str = "") -> None:

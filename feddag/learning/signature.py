@@ -2,76 +2,84 @@
 """The signature of a client: what it learns alone, how its classes look, how many samples it has (§3)."""
 
 from dataclasses import replace
+from typing import Annotated, Literal
 
 import numpy as np
+from annotated_types import Ge, Gt, Le
 
+from feddag.clustering.items import Items
+from feddag.clustering.options import SvdMethod
 from feddag.clustering.subspaces import Subspaces, class_subspaces
 from feddag.core.deployment import LocalTraining
-from feddag.core.message import message, public, sensitive
+from feddag.core.message import message, options, public, sensitive
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
 from feddag.core.task import Client, client_task
 from feddag.learning.sgd import sgd
 
 
+@options
+class SignatureOptions:
+    """What a client computes and sends as its signature."""
+
+    # t_g, rounds of training alone before the signature; a request says 0 where no update is needed.
+    warmup_rounds: Annotated[int, Ge(1)] = 2
+    warmup_update: Literal["total", "last"] = "total"  # the update of all warm-up rounds, or of the last one
+    sketch_share: Annotated[float, Gt(0), Le(1)] = 0.02  # share of the update's coordinates that is sent
+    vectors: Annotated[float, Gt(0)] = 3.0  # p, principal vectors per class; below 1: a share of the class
+    svd: SvdMethod = "exact"
+    min_samples_per_vector: Annotated[float, Ge(0)] = 0.0  # 50 where signatures leave real sites
+
+    def __post_init__(self) -> None:
+        """Refuse a number of vectors that is neither a count nor a share."""
+        if self.vectors > 1 and self.vectors != int(self.vectors):
+            raise ValueError(f"vectors = {self.vectors:g}: expected a whole number, or a share below 1")
+
+
 @message
 class Sign:
-    """Train alone for a while from this common start, then tell who you are."""
+    """Train alone from this common start, then send a signature."""
 
     start: Params = public()
     local: LocalTraining
-    warmup_rounds: int
-    update: str  # which update is sketched: "total" over the warm-up, or of its "last" round
-    mask: int  # names the coordinates of the sketch: the same for all, now and later
-    sketch_share: float
-    vectors: float  # principal vectors a class: a count, or below 1 a share of the class
-    svd: str
-    min_samples_per_vector: float
+    signature: SignatureOptions
+    mask: int  # selects the coordinates of the sketch: the same for all clients, now and later
     keep: bool  # whether the warmed-up model will be asked for
 
 
 @message
 class Signature:
-    """A client as the server knows it."""
+    """What the server knows about a client."""
 
     sketch: np.ndarray = sensitive("update")  # Δ̃, the update at the mask's coordinates
     vectors: np.ndarray = sensitive("subspaces")  # U_c, rows, all classes
     classes: np.ndarray = sensitive("subspaces")  # the class of each row
     counts: np.ndarray = sensitive("counts")  # samples of each class
-    withheld: int = public()  # classes too small to be told (`min_samples_per_vector`)
-
-    @property
-    def examples(self) -> int:
-        """Number of samples behind it."""
-        return int(self.counts.sum())
-
-    @property
-    def subspaces(self) -> Subspaces:
-        """Its principal vectors as the clustering functions take them."""
-        return Subspaces(self.vectors, self.classes)
+    withheld: int = public()  # number of classes that were too small to send (`min_samples_per_vector`)
 
 
 @client_task
 def sign(request: Sign, client: Client) -> Signature:
     """Warm up without federation, keep the warm model, and describe data and update."""
+    asked = request.signature
     warm = before = request.start
-    local = replace(request.local, prior_correction=0.0)  # which labels it has is what an update should tell
-    for t in range(request.warmup_rounds):
+    local = replace(request.local, prior_correction=0.0)  # the update should show which labels a client has
+    for t in range(asked.warmup_rounds):
         before, warm = warm, sgd(client, warm, local, seed=client.seed / "warm-up" / t)
     if request.keep:
         client.memory["warm"] = warm
-    update = warm - (request.start if request.update == "total" else before)
+    update = warm - (request.start if asked.warmup_update == "total" else before)
     subspaces = class_subspaces(
         client.train.x,
         client.train.y,
         client.train.num_classes,
-        request.vectors if request.vectors < 1 else int(request.vectors),
-        method=request.svd,  # type: ignore[arg-type]
-        min_samples_per_vector=request.min_samples_per_vector,
+        asked.vectors,
+        svd=asked.svd,
+        min_samples_per_vector=asked.min_samples_per_vector,
         generator=(client.seed / "svd").numpy(),
     )
     return Signature(
-        sketch=update.vector.numpy()[sketch_mask(request.mask, request.sketch_share, update.layout.size)],
+        sketch=update.vector.numpy()[sketch_mask(request.mask, asked.sketch_share, update.layout.size)],
         vectors=subspaces.vectors_PD,
         classes=subspaces.classes_P,
         counts=client.train.counts(),
@@ -81,37 +89,38 @@ def sign(request: Sign, client: Client) -> Signature:
 
 @message
 class ShareWarm:
-    """Send these parts of what you warmed up."""
+    """Send these parts of the warmed-up model."""
 
     prefixes: tuple[str, ...]
 
 
 @message
 class Warm:
-    """Parts of a warmed-up model."""
+    """Parts of a warmed-up model, and the number of samples it was trained on."""
 
     params: Params = sensitive("update")
+    examples: int = sensitive("counts")
 
 
 @client_task
 def share_warm(request: ShareWarm, client: Client) -> Warm:
-    """Send the remembered warm-up model, or its encoder alone; it is not needed any longer."""
+    """Send the wanted parts of the remembered warm-up model, and forget it."""
     warm = client.memory.pop("warm")
     assert isinstance(warm, Params)
-    return Warm(params=warm.select(*request.prefixes))
+    return Warm(params=warm.select(*request.prefixes), examples=len(client.train))
 
 
 def sketch_mask(mask: int, share: float, size: int) -> np.ndarray:
-    """The coordinates every sketch keeps, drawn from a number that all share, so no indices are sent."""
+    """The coordinates that every sketch keeps, drawn from a shared number, so no indices are sent."""
     kept = max(1, round(share * size))
     return np.sort((Seed(mask) / "mask").numpy().choice(size, size=kept, replace=False))
 
 
-def columns(signatures: dict[str, Signature]) -> tuple[list[Subspaces], np.ndarray, np.ndarray]:
-    """Subspaces, class counts and sketches of all clients, in the order of the signatures."""
+def items_of(signatures: dict[str, Signature]) -> Items:
+    """Signatures as the clustering functions take them, in the same order."""
     values = list(signatures.values())
-    return (
-        [s.subspaces for s in values],
+    return Items.of(
+        [Subspaces(s.vectors, s.classes) for s in values],
         np.stack([s.counts for s in values]),
         np.stack([s.sketch for s in values]),
     )

@@ -2,6 +2,7 @@
 """FedDAG's own equations and odd federations; what all methods share is tested in tests/contracts."""
 
 import dataclasses
+import inspect
 from types import MappingProxyType
 from typing import Any
 
@@ -10,13 +11,28 @@ import pytest
 import torch
 
 from feddag.algorithms.feddag import FedDAG, State
+from feddag.clustering.options import ClusteringOptions
+from feddag.clustering.pipeline import cluster_signatures
 from feddag.core import codec
+from feddag.core.algorithm import FindsClusters
+from feddag.core.averaging import mean_reply
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import LocalTraining
+from feddag.core.errors import InvalidInput
 from feddag.core.params import Params
 from feddag.engines.inline import InlineEngine
-from feddag.learning.dual import PRIMARY, SECONDARY, TrainDual, TrainedDual, train_dual
-from feddag.learning.signature import sketch_mask
+from feddag.experiment.settings import Experiment
+from feddag.learning.dual import (
+    PRIMARY,
+    SECONDARY,
+    EncoderOptions,
+    TrainDual,
+    TrainedDual,
+    aggregate,
+    train_dual,
+    training_request,
+)
+from feddag.learning.signature import items_of, sketch_mask
 from feddag.learning.train import Train, train
 from tests.contracts.toys import TRAINING, Around, play, toy
 
@@ -26,93 +42,85 @@ def model(value: float) -> Params:
     return Params.of({n: torch.full((2,), value) for n in ("primary.w", "secondary.w", "head.w")})
 
 
-def state(sources: tuple[tuple[int, ...], ...], members: tuple[tuple[str, ...], ...]) -> State:
-    return State(
-        clusters=Clusters(members=members),
-        models=tuple(model(10.0 * (z + 1)) for z in range(len(members))),
-        sources=sources,
-        signatures={},
-        start=model(0.0),
-        mask=1,
-        weights=np.zeros(0),
-        noise=np.zeros((0, 0), dtype=np.float32),
-        ranges=(0.0,) * 6,
-        threshold=0.5,
-    )
-
-
-def reply(primary: float | None, visiting: float | None, examples: int) -> TrainedDual:
+def reply(primary: float | None, borrowed: float | None, examples: int) -> TrainedDual:
     update = (
         None
         if primary is None
         else Params.of({n: torch.full((2,), primary) for n in ("primary.w", "head.w")})
     )
-    guest = None if visiting is None else Params.of({"secondary.w": torch.full((2,), visiting)})
-    return TrainedDual(update=update, visiting=guest, examples=examples)
+    secondary = None if borrowed is None else Params.of({"secondary.w": torch.full((2,), borrowed)})
+    return TrainedDual(update=update, borrowed_secondary=secondary, examples=examples)
 
 
 def numbers(params: Params) -> dict[str, float]:
     return {name: float(tensor[0]) for name, tensor in params.items()}
 
 
-class TestLearning:
-    """Eqs. 18 and 21 with numbers one can check by hand. Cluster 0 learns from 1 and 2; 1 and 2 from 0."""
+MODELS = tuple(model(10.0 * (z + 1)) for z in range(3))
+SOURCES = ((1, 2), (0,), (0,))  # cluster 0 learns from 1 and 2; 1 and 2 learn from 0
 
-    before = state(((1, 2), (0,), (0,)), (("a", "b"), ("c",), ("d",)))
+
+class TestAggregation:
+    """Eqs. 18 and 21 with numbers one can check by hand."""
+
     replies = MappingProxyType(
         {0: {"a": reply(1.0, 8.0, 3), "b": reply(5.0, 4.0, 1)}, 1: {"c": reply(2.0, 6.0, 7)}}
     )
 
+    def after(self, replies: Any = None, **options: Any) -> tuple[Params, ...]:
+        means = {z: mean_reply(of_z) for z, of_z in (self.replies if replies is None else replies).items()}
+        return aggregate(MODELS, SOURCES, means, EncoderOptions(**options))
+
     def test_primary_encoder_and_head_move_by_the_example_weighted_mean_of_their_own_members(self):
-        models = FedDAG().learn(self.before, self.replies).models
+        models = self.after()
         assert numbers(models[0])["primary.w"] == 10 + (3 * 1 + 1 * 5) / 4
         assert numbers(models[0])["head.w"] == 10 + (3 * 1 + 1 * 5) / 4
         assert numbers(models[1])["primary.w"] == 20 + 2
 
     def test_a_secondary_encoder_moves_by_the_mean_update_of_its_sources(self):
-        models = FedDAG().learn(self.before, self.replies).models
+        models = self.after()
         assert numbers(models[0])["secondary.w"] == 10 + 6, "source 2 had no participant"
         assert numbers(models[1])["secondary.w"] == 20 + (3 * 8 + 1 * 4) / 4
         assert numbers(models[2])["secondary.w"] == 30 + (3 * 8 + 1 * 4) / 4
 
     def test_a_cluster_without_participants_keeps_every_bit_of_its_primary_encoder_and_head(self):
-        models = FedDAG().learn(self.before, self.replies).models
-        assert models[2].select(*PRIMARY) == self.before.models[2].select(*PRIMARY)
+        assert self.after()[2].select(*PRIMARY) == MODELS[2].select(*PRIMARY)
 
     def test_several_sources_are_summed_or_averaged(self):
         replies = {**self.replies, 2: {"d": reply(0.0, 2.0, 1)}}
-        summed = FedDAG(source_updates="sum").learn(self.before, replies).models[0]
-        averaged = FedDAG().learn(self.before, replies).models[0]
+        summed = self.after(replies, source_updates="sum")[0]
+        averaged = self.after(replies)[0]
         assert numbers(summed)["secondary.w"] == 10 + 6 + 2
         assert numbers(averaged)["secondary.w"] == 10 + (6 + 2) / 2
 
     def test_nobody_answered_changes_nothing(self):
-        assert FedDAG().learn(self.before, {}).models == self.before.models
+        assert self.after({}) == MODELS
 
 
-class TestLessons:
-    before = state(((1, 2), (0,), (0,)), (("a", "b"), ("c",), ("d",)))
+class TestTrainingRequests:
+    alone = ((1,), (0,), (0,))  # nobody learns from cluster 2
+
+    def request(self, z: int, round_: int = 1, sources: Any = SOURCES, **options: Any) -> Any:
+        return training_request(z, MODELS, sources, EncoderOptions(**options), LocalTraining(), round_)
 
     def test_a_source_receives_the_mean_or_sum_of_its_learners_secondary_encoders(self):
-        lesson = FedDAG().lesson(self.before, 0, 1)  # learners 1 and 2
-        assert numbers(lesson.visiting) == {"secondary.w": 25.0}
-        assert numbers(FedDAG(combine="sum").lesson(self.before, 0, 1).visiting) == {"secondary.w": 50.0}
-        assert numbers(FedDAG().lesson(self.before, 2, 1).visiting) == {"secondary.w": 10.0}
+        assert numbers(self.request(0).borrowed_secondary) == {"secondary.w": 25.0}  # learners 1 and 2
+        summed = self.request(0, combine_learners="sum")
+        assert numbers(summed.borrowed_secondary) == {"secondary.w": 50.0}
+        assert numbers(self.request(2).borrowed_secondary) == {"secondary.w": 10.0}
 
-    def test_a_cluster_without_learners_has_no_visitor_and_is_sent_none(self):
-        alone = state(((1,), (0,), (0,)), (("a",), ("b",), ("c",)))
-        assert FedDAG().lesson(alone, 2, 1).visiting is None
-        assert FedDAG().lesson(alone, 2, 1).primary
+    def test_a_cluster_without_learners_borrows_no_encoder_and_is_sent_none(self):
+        assert self.request(2, sources=self.alone).borrowed_secondary is None
+        assert self.request(2, sources=self.alone).primary
 
-    def test_a_schedule_of_two_to_one_has_two_primary_rounds_then_a_secondary_one(self):
-        method = FedDAG(schedule=2)
-        plan = [method.lesson(self.before, 0, r) for r in range(1, 7)]
-        assert [lesson.primary for lesson in plan] == [True, True, False, True, True, False]
-        assert [lesson.visiting is not None for lesson in plan] == [False, False, True, False, False, True]
+    def test_two_primary_rounds_are_followed_by_a_secondary_one(self):
+        plan = [self.request(0, r, primary_rounds=2) for r in range(1, 7)]
+        assert [p.primary for p in plan] == [True, True, False, True, True, False]
+        borrowed = [p.borrowed_secondary is not None for p in plan]
+        assert borrowed == [False, False, True, False, False, True]
 
     def test_a_cluster_with_nothing_to_do_in_a_secondary_round_is_not_asked(self):
-        alone = state(((1,), (0,), (0,)), (("a",), ("b",), ("c",)))
-        assert FedDAG(schedule=1).lesson(alone, 2, 2) is None
+        assert self.request(2, 2, self.alone, primary_rounds=1) is None
 
 
 def test_the_sketch_keeps_the_same_coordinates_for_everyone_and_two_percent_of_them():
@@ -129,7 +137,7 @@ def warm_mean(prepared: Any) -> Params:
 
 
 def test_one_encoder_and_one_cluster_is_fedavg_from_the_warm_start():
-    prepared = toy("feddag", {"encoders": 1, "num_clusters": 1})
+    prepared = toy("feddag", {"encoders": {"count": 1}, "clustering": {"num_clusters": 1}})
     trace = play(prepared, rounds=3)
     fedavg = toy("fedavg")
     algorithm = fedavg.algorithm
@@ -148,8 +156,8 @@ def test_one_encoder_and_one_cluster_is_fedavg_from_the_warm_start():
 
 def test_with_a_secondary_encoder_that_outputs_zero_it_follows_the_single_encoder():
     """Equal primary and head at the start, no secondary phase: both train the same function."""
-    prepared = toy("feddag", {"num_clusters": 1})
-    single = warm_mean(toy("feddag", {"encoders": 1, "num_clusters": 1}))
+    prepared = toy("feddag", {"clustering": {"num_clusters": 1}})
+    single = warm_mean(toy("feddag", {"encoders": {"count": 1}, "clustering": {"num_clusters": 1}}))
     engine = InlineEngine(prepared.site)
     dual = play(prepared, rounds=0).states[0].models[0]
     features = single["head.weight"].shape[1]
@@ -163,9 +171,9 @@ def test_with_a_secondary_encoder_that_outputs_zero_it_follows_the_single_encode
     exchange, client = Exchange(1, Seed(1)), prepared.trainable[0]
     request = TrainDual(
         model=dual,
-        visiting=None,
+        borrowed_secondary=None,
         primary=True,
-        in_turn=True,
+        sequential=True,
         diversity=0.0,
         local=local,
         secondary_epochs=0,
@@ -178,7 +186,7 @@ def test_with_a_secondary_encoder_that_outputs_zero_it_follows_the_single_encode
 
 def test_primary_encoders_start_as_the_example_weighted_mean_of_the_members_warm_encoders():
     """Eq. 22, literally, from what the clients remember."""
-    prepared = toy("feddag", {"num_clusters": 2})
+    prepared = toy("feddag", {"clustering": {"num_clusters": 2}})
     engine = InlineEngine(prepared.site)
     kept: dict[str, Params] = {}
 
@@ -202,7 +210,11 @@ def test_primary_encoders_start_as_the_example_weighted_mean_of_the_members_warm
 
 
 def first_models(**settings):
-    return play(toy("feddag", {"num_clusters": 2, **settings}), rounds=0).states[0].models
+    return (
+        play(toy("feddag", {"clustering": {"num_clusters": 2}, "encoders": settings}), rounds=0)
+        .states[0]
+        .models
+    )
 
 
 def test_secondary_encoders_start_from_the_sources_or_one_random_encoder_or_one_each_or_a_copy():
@@ -222,7 +234,7 @@ def test_secondary_encoders_start_from_the_sources_or_one_random_encoder_or_one_
 
 def test_a_warm_head_makes_two_encoders_start_as_the_model_of_one():
     """FedDAG begins where FedDAG* begins: the second encoder's columns of the head are 0."""
-    for dual, single in zip(first_models(), first_models(encoders=1), strict=True):
+    for dual, single in zip(first_models(), first_models(count=1), strict=True):
         features = single["head.weight"].shape[1]
         assert torch.equal(dual["head.weight"][:, :features], single["head.weight"])
         assert not dual["head.weight"][:, features:].any()
@@ -236,7 +248,9 @@ def test_random_heads_differ_between_clusters():
 
 
 def test_without_sharing_every_cluster_is_its_own_source():
-    begun = play(toy("feddag", {"num_clusters": 2, "sharing": False}), rounds=0).states[0]
+    begun = play(
+        toy("feddag", {"clustering": {"num_clusters": 2}, "encoders": {"sharing": False}}), rounds=0
+    ).states[0]
     assert begun.sources == ((0,), (1,))
 
 
@@ -248,12 +262,14 @@ def test_the_smallest_federations_run_whole(clients):
 
 
 def test_more_sources_than_other_clusters_are_not_asked_for():
-    begun = play(toy("feddag", {"num_clusters": 2, "num_sources": 9}), rounds=0).states[0]
+    begun = play(
+        toy("feddag", {"clustering": {"num_clusters": 2}, "graph": {"num_sources": 9}}), rounds=0
+    ).states[0]
     assert begun.sources == ((1,), (0,))
 
 
 def test_a_client_with_a_broken_signature_is_named_and_the_rest_is_clustered():
-    prepared = toy("feddag", {"num_clusters": 2})
+    prepared = toy("feddag", {"clustering": {"num_clusters": 2}})
     victim = prepared.trainable[0]
 
     class Broken(Around):
@@ -278,7 +294,9 @@ def test_permuting_the_order_in_which_signatures_arrive_changes_no_cluster():
     prepared = toy("feddag")
     begun = play(prepared, rounds=0).states[0]
     shuffled = dict(reversed(begun.signatures.items()))
-    labels = prepared.algorithm.cluster(shuffled, begun.mask).labels_N
+    algorithm = prepared.algorithm
+    found = cluster_signatures(items_of(shuffled), algorithm.clustering_options, algorithm.graph, begun.mask)
+    labels = found.labels_N
     assert Clusters.from_labels(list(shuffled), labels) == begun.clusters
 
 
@@ -287,33 +305,114 @@ def test_newcomers_never_move_old_clients():
     before, after = trace.states[-2].clusters.labels(), trace.states[-1].clusters.labels()
     assert {c: after[c] for c in before} == before
     assert len(after) == len(before) + 2
-    assert len(trace.states[-1].weights) == len(after)
+    assert len(trace.states[-1].frame.weights_N) == len(after)
 
 
 def test_a_state_with_classes_that_clients_lack_survives_a_checkpoint():
-    for options in ({}, {"weighting": "frequency"}, {"similarity": "gradient"}):
-        prepared = toy("feddag", options, partition={"kind": "label-groups", "groups": 2})
+    for options in ({}, {"class_weighting": "frequency"}, {"views": "gradient"}):
+        prepared = toy("feddag", {"clustering": options}, partition={"kind": "label-groups", "groups": 2})
         state = play(prepared, rounds=1).states[-1]
         assert any((s.counts == 0).any() for s in state.signatures.values())
         again = codec.decode(State, codec.encode(state))
-        np.testing.assert_array_equal(again.noise, state.noise)
+        assert codec.digest(again.frame) == codec.digest(state.frame)
         if not options:
-            assert state.noise.shape == (len(state.signatures), prepared.federation.num_classes)
+            levels = state.frame.reliable.levels_NC
+            assert levels.shape == (len(state.signatures), prepared.federation.num_classes)
 
 
-def test_the_explanation_shows_the_clusters_in_use_after_newcomers_joined():
+def test_the_clustering_shows_the_clusters_in_use_after_newcomers_joined():
     prepared = toy("feddag")
-    state = play(prepared, rounds=1).states[-1]
-    moved = dataclasses.replace(state, clusters=Clusters(members=(sum(state.clusters.members, ()),)))
-    explained = prepared.algorithm.explain(
-        dataclasses.replace(moved, models=state.models[:1], sources=((0,),))
+    trace = play(prepared, rounds=1)
+    first, last = trace.states[0], trace.states[-1]
+    assert isinstance(prepared.algorithm, FindsClusters)
+    assert prepared.algorithm.clusters_at_start
+    found = prepared.algorithm.clustering(codec.decode(State, codec.encode(last)))
+    assert found.clusters == last.clusters
+    assert found.sources == last.sources
+    assert found.clients == tuple(last.signatures)
+    assert len(found.clients) == len(first.signatures) + 2
+    assert found.views.keys() == {"Data angles", "Gradient angles", "Proximity"}
+    assert all(v.matrix_NN.shape == (len(found.clients),) * 2 for v in found.views.values())
+    assert len(found.counts_NC) == len(found.weights_N) == len(found.clients)
+    assert found.tree.clients == tuple(first.signatures), "the tree is that of the clustering in use"
+    assert found.tree.linkage_matrix.shape == (len(first.signatures) - 1, 4)
+    assert found.tree.threshold == first.tree.threshold
+    assert found.how == "The cut was chosen to give 2 clusters on average linkage."
+
+
+def test_the_clustering_clusters_nothing_again(monkeypatch):
+    prepared = toy("feddag")
+    state = play(prepared, rounds=0).states[0]
+    moved = dataclasses.replace(
+        state,
+        clusters=Clusters(members=(sum(state.clusters.members, ()),)),
+        models=state.models[:1],
+        sources=((0,),),
     )
-    assert explained.count == 1
-    assert explained.labels_N.tolist() == [0] * len(state.signatures)
-    assert len(explained.graph.learners_E) == 0
-    labels = state.clusters.labels()
-    explained = prepared.algorithm.explain(state)
-    assert explained.labels_N.tolist() == [labels[c] for c in state.signatures]
+    monkeypatch.setattr("feddag.clustering.agglomerative.linkage", None)
+    assert len(prepared.algorithm.clustering(moved).clusters) == 1
+
+
+def test_a_clustering_of_one_view_shows_this_view_and_the_rule_of_the_cut():
+    prepared = toy("feddag", {"clustering": {"views": "data"}})
+    found = prepared.algorithm.clustering(play(prepared, rounds=0).states[0])
+    assert found.views.keys() == {"Data angles", "Proximity"}
+    assert found.weights_N is None
+    assert found.how == "The cut was chosen by rule 'structure' on average linkage."
+
+
+OLD_KEYS = {
+    "signature": "warmup_rounds warmup_update sketch_share vectors svd min_samples_per_vector",
+    "clustering": "angles delta weigh_absent fusion fusion_rule linkage num_clusters threshold",
+    "graph": "num_sources alignment lacking_classes shared_alignment",
+    "encoders": "sharing source_updates phases secondary_epochs primary_start head_start secondary_start "
+    "diversity",
+}
+NEW_NAMES = {
+    "similarity": "clustering.views",
+    "weighting": "clustering.class_weighting",
+    "rule": "clustering.cut_rule",
+    "encoders": "encoders.count",
+    "combine": "encoders.combine_learners",
+    "schedule": "encoders.primary_rounds",
+} | {key: f"{group}.{key}" for group, keys in OLD_KEYS.items() for key in keys.split()}
+
+
+@pytest.mark.parametrize(("old", "new"), NEW_NAMES.items())
+def test_a_former_setting_is_answered_with_its_new_name(old, new):
+    with pytest.raises(InvalidInput, match=f"'{old}' is now 'algorithm.{new}'"):
+        Experiment.from_settings({"algorithm": {"name": "feddag", old: 1}})
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"clustering": {"linkage": "ward"}}, "algorithm.clustering.linkage"),
+        ({"clustering": {"delta": 2}}, "algorithm.clustering.delta = 2: expected less than or equal to 1"),
+        ({"clustering": {"rule": "loss"}}, "'clustering.rule' is unknown: 'clustering' has angles"),
+        ({"encoders": {"phases": "in turn"}}, "algorithm.encoders.phases"),
+        ({"signature": {"vectors": 2.5}}, "expected a whole number, or a share below 1"),
+        ({"clustering_options": {}}, "'clustering_options' is unknown: 'feddag' has clustering"),
+    ],
+)
+def test_a_wrong_setting_in_a_group_is_named_with_its_group(settings, sentence):
+    with pytest.raises(InvalidInput, match=sentence):
+        Experiment.from_settings({"algorithm": {"name": "feddag", **settings}})
+
+
+def test_a_preset_and_single_settings_are_merged_inside_a_group():
+    settings = {"name": "feddag", "preset": "paper", "clustering": {"num_clusters": 3, "fusion": "mean"}}
+    made = Experiment.from_settings({"algorithm": settings}).build_algorithm()
+    assert made.clustering_options == ClusteringOptions(
+        **{**FedDAG.presets["paper"]["clustering"], "num_clusters": 3, "fusion": "mean"}
+    )
+    assert made.signature.vectors == 0.01
+    made = Experiment().with_overrides(["algorithm=feddag", "algorithm.clustering.linkage=single"])
+    assert made.build_algorithm().clustering_options.linkage == "single"
+
+
+def test_the_algorithm_reads_on_a_few_screens():
+    assert len(inspect.getsource(inspect.getmodule(FedDAG)).splitlines()) <= 200
 
 
 def test_planted_groups_are_found_on_the_toy_problem():
@@ -326,11 +425,12 @@ def test_planted_groups_are_found_on_the_toy_problem():
 
 def test_nobody_trains_for_data_angles_alone_unless_the_warm_model_is_wanted():
     def rounds(keep: bool, **settings: Any) -> int:
-        return FedDAG(**settings).question(model(0.0), mask=1, keep=keep).warmup_rounds
+        algorithm = FedDAG(clustering_options=ClusteringOptions(**settings))
+        return algorithm.signature_request(model(0.0), mask=1, keep=keep).signature.warmup_rounds
 
-    assert rounds(keep=False, similarity="data") == 0
-    assert rounds(keep=True, similarity="data") == 2
-    assert rounds(keep=False, similarity="fused") == 2
+    assert rounds(keep=False, views="data") == 0
+    assert rounds(keep=True, views="data") == 2
+    assert rounds(keep=False, views="fused") == 2
 
 
 def test_signatures_are_those_of_plain_training_whatever_the_prior_correction():

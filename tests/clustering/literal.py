@@ -206,6 +206,23 @@ def hierarchical(matrix, threshold, method):
     return labels
 
 
+def absorbed(matrix, labels, min_size):
+    """Members of small clusters join the nearest large one; on a tie the one with the first member."""
+    members = {}
+    for i, label in enumerate(labels):
+        members.setdefault(label, []).append(i)
+    large = [group for group in members.values() if len(group) >= min_size]
+    if len(large) < 2:
+        return [0] * len(labels)
+    out = []
+    for i in range(len(labels)):
+        own = [z for z, group in enumerate(large) if i in group]
+        means = [sum(matrix[i, j] for j in group) / len(group) for group in large]
+        near = [z for z, mean in enumerate(means) if mean <= min(means) + 1e-12]
+        out.append(own[0] if own else near[0])
+    return out
+
+
 def rarity_ranks(row):
     """r of Eq. 11 over present classes: equal counts share the mean of their places."""
     present = sorted(c for c in range(len(row)) if row[c] > 0)
@@ -233,7 +250,7 @@ def demand_and_supply(counts, labels, lacking_classes):
     return demand, supply
 
 
-def alignment(items, labels, classes, shared_only):
+def alignment(items, labels, classes, shared_alignment):
     """Mean Gamma of Eq. 13 for every pair of clusters."""
     clusters = max(labels) + 1
     out = np.ones((clusters, clusters, classes))
@@ -246,7 +263,7 @@ def alignment(items, labels, classes, shared_only):
                     for j in range(len(items))
                     if labels[i] == p
                     and labels[j] == q
-                    and (not shared_only or (has(items[i], c) and has(items[j], c)))
+                    and (not shared_alignment or (has(items[i], c) and has(items[j], c)))
                 ]
                 out[p, q, c] = sum(values) / len(values) if values else 1.0
     return out

@@ -5,17 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import silhouette_score
 
-from feddag.clustering.agglomerative import (
-    GRID,
-    LossWeights,
-    agreement,
-    cut,
-    cut_into,
-    link,
-    merge_thresholds,
-    score_cuts,
-)
+from feddag.clustering.agglomerative import agreement, cut, cut_into, link, merge_thresholds
 from feddag.clustering.arrays import canonical_labels
+from feddag.clustering.options import GRID, LossWeights
+from feddag.clustering.scores import score_cuts
 from tests.clustering import literal
 from tests.clustering.toys import blobs, distance_matrices
 
@@ -102,11 +95,6 @@ def test_none_and_one_item_have_a_linkage_without_merges(n):
     distances = np.zeros((n, n))
     cuts = score_cuts(distances, link(distances))
     assert cuts.partitions_TN.shape == (20, n)
-
-
-def test_an_unknown_linkage_is_refused():
-    with pytest.raises(ValueError, match="ward"):
-        link(np.zeros((3, 3)), "ward")
 
 
 def test_agreement_is_one_for_equal_partitions_whatever_the_numbers():

@@ -6,19 +6,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from feddag.algorithms.feddag import FedDAG
 from feddag.clustering.agglomerative import agreement
-from feddag.clustering.choice import Rule
-from feddag.clustering.estimators import SignatureClustering
-from feddag.clustering.pipeline import PAPER, ClusteringOptions, cluster_signatures, newcomer_distances
+from feddag.clustering.items import Items
+from feddag.clustering.newcomers import newcomer_distances, newcomer_frame, place_newcomers
+from feddag.clustering.options import ClusteringOptions, GraphOptions
+from feddag.clustering.pipeline import cluster_signatures
+from feddag.clustering.proximity import Frame, shown_views
 from feddag.clustering.subspaces import Subspaces, class_subspaces
+from feddag.clustering.tree import KeptTree
+from feddag.core import codec
 from tests.clustering.toys import CLASSES, toy_items
 
+PAPER = ClusteringOptions(**FedDAG.presets["paper"]["clustering"])
 OPTIONS = [
     ClusteringOptions(),
     PAPER,
     ClusteringOptions(fusion="entropy"),
     ClusteringOptions(fusion="mean", views="gradient"),
-    ClusteringOptions(views="data", weighting="frequency", weigh_absent=True, sources=2),
+    ClusteringOptions(views="data", class_weighting="frequency", weigh_absent=True),
 ]
 
 
@@ -49,19 +55,20 @@ def test_any_items_have_clusters_and_a_graph_without_nan(seed, n, options):
     generator = np.random.default_rng(seed)
     items, counts = toy_items(generator, n)
     sketches = generator.normal(size=(n, 5)) * generator.integers(0, 2, size=(n, 1))
-    result = cluster_signatures(items, counts, sketches, options)
+    graph_options = GraphOptions(**FedDAG.presets["paper"]["graph"] if options is PAPER else {})
+    result = cluster_signatures(Items.of(items, counts, sketches), options, graph_options)
     assert len(result.labels_N) == n
     assert np.isfinite(result.distances_NN).all()
     assert np.isfinite(result.graph.scores_E).all()
-    assert ((result.weights_N >= 0) & (result.weights_N <= 1)).all()
+    assert ((result.frame.weights_N >= 0) & (result.frame.weights_N <= 1)).all()
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_planted_groups_are_found_from_any_view(options):
     x, y, sketches, truth = planted(0)
     items, counts = signed(x, y)
-    rule = Rule(name="silhouette") if options is PAPER else options.rule
-    result = cluster_signatures(items, counts, sketches, replace(options, rule=rule))
+    options = replace(options, cut_rule="silhouette") if options is PAPER else options
+    result = cluster_signatures(Items.of(items, counts, sketches), options)
     assert agreement(result.labels_N, truth) == 1
     assert result.count == 3
 
@@ -69,34 +76,110 @@ def test_planted_groups_are_found_from_any_view(options):
 def test_equal_items_are_one_cluster_and_all_zero_updates_do_no_harm():
     x, y, _, _ = planted(1, groups=1)
     items, counts = signed([x[0]] * 6, [y[0]] * 6)
-    result = cluster_signatures(items, counts, np.zeros((6, 4)))
+    result = cluster_signatures(Items.of(items, counts, np.zeros((6, 4))))
     assert result.count == 1
     assert len(result.graph.learners_E) == 0
 
 
+def with_newcomers(options):
+    """Fifteen old items, three newcomers (one per group), and the clustering of the old ones."""
+    x, y, sketches, truth = planted(2, per_group=6)
+    subspaces, counts = signed(x, y)
+    is_new = np.arange(len(truth)) % 6 == 5
+
+    def part(chosen):
+        return Items.of([subspaces[i] for i in np.flatnonzero(chosen)], counts[chosen], sketches[chosen])
+
+    old = part(~is_new)
+    return part(is_new), old, cluster_signatures(old, options), truth[~is_new]
+
+
 @pytest.mark.parametrize("options", OPTIONS)
 def test_newcomers_are_measured_with_the_old_constants_and_land_near_their_group(options):
-    x, y, sketches, truth = planted(2, per_group=6)
-    items, counts = signed(x, y)
-    old = np.arange(len(truth)) % 6 < 5
-    old_items = [i for i, keep in zip(items, old, strict=True) if keep]
-    new_items = [i for i, keep in zip(items, old, strict=True) if not keep]
-    result = cluster_signatures(old_items, counts[old], sketches[old], options)
-    rows, weights = newcomer_distances(
-        result, new_items, counts[~old], sketches[~old], old_items, counts[old], sketches[old]
-    )
+    new, old, result, truth = with_newcomers(options)
+    of_new = newcomer_frame(new, old, result.frame)
+    rows, weights = newcomer_distances(new, of_new, old, result.frame)
     assert rows.shape == (3, 15)
     assert weights.shape == (3,)
     assert ((rows >= 0) & (rows <= 1)).all()
-    np.testing.assert_array_equal(truth[old][rows.argmin(axis=1)], truth[~old])
+    assert truth[rows.argmin(axis=1)].tolist() == [0, 1, 2]
+
+
+KNOWN_LIMIT = pytest.mark.xfail(reason="learned weights of old items are not used, see place_newcomers")
+
+
+@pytest.mark.parametrize(
+    "options", [pytest.param(o, marks=KNOWN_LIMIT if o is PAPER else ()) for o in OPTIONS]
+)
+def test_newcomers_join_the_cluster_of_their_group(options):
+    new, old, result, _ = with_newcomers(options)
+    placed = place_newcomers(new, old, result.labels_N, result.frame, result.cut.threshold)
+    assert placed.labels_M.tolist() == result.labels_N[[0, 5, 10]].tolist()
+    assert placed.opened_from == ()
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_the_frame_covers_old_and_new_items_and_travels(options):
+    new, old, result, _ = with_newcomers(options)
+    frame = place_newcomers(new, old, result.labels_N, result.frame, result.cut.threshold).frame
+    assert frame.weights_N.shape == (18,)
+    assert codec.digest(codec.decode(Frame, codec.encode(frame))) == codec.digest(frame)
+    assert frame.options == options
+
+
+def test_three_newcomers_of_an_unknown_kind_open_a_cluster_and_two_do_not():
+    x, y, sketches, truth = planted(7)
+    items, counts = signed(x, y)
+    old = truth < 2
+
+    def part(chosen):
+        return Items.of([items[i] for i in np.flatnonzero(chosen)], counts[chosen], sketches[chosen])
+
+    frame = cluster_signatures(part(old), ClusteringOptions(num_clusters=2)).frame
+    three = place_newcomers(part(np.arange(15) >= 12), part(old), truth[old], frame, threshold=0.3)
+    assert three.labels_M.tolist() == [2, 2, 2]
+    assert len(three.opened_from) == 1
+    two = place_newcomers(part(np.arange(15) >= 13), part(old), truth[old], frame, threshold=0.3)
+    assert set(two.labels_M) <= {0, 1}
+    assert two.opened_from == ()
+    assert two.weak_M.all()
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_views_measured_again_by_the_kept_frame_are_those_of_the_clustering(options):
+    x, y, sketches, _ = planted(8)
+    items = Items.of(*signed(x, y), sketches)
+    result = cluster_signatures(items, options)
+    shown = shown_views(items, result.frame)
+    measured = {
+        "Data angles": result.views.data,
+        "Gradient angles": result.views.gradient,
+        "Proximity": result.distances_NN,
+    }
+    assert shown.keys() == {name for name, matrix in measured.items() if matrix is not None}
+    for name, view in shown.items():
+        np.testing.assert_allclose(view.matrix_NN, measured[name], atol=2e-3)
+        np.testing.assert_array_equal(view.matrix_NN, view.matrix_NN.T)
+
+
+def test_a_kept_tree_travels_and_says_where_no_silhouette_is_defined():
+    x, y, sketches, _ = planted(9)
+    cut = cluster_signatures(Items.of(*signed(x, y), sketches)).cut
+    kept = KeptTree.of([f"c{i:02d}" for i in range(15)], cut)
+    tree = codec.decode(KeptTree, codec.encode(kept)).tree()
+    np.testing.assert_array_equal(tree.linkage_matrix, cut.linkage_matrix)
+    np.testing.assert_array_equal(tree.silhouettes_T, cut.scored.silhouettes_T)
+    assert np.isnan(tree.silhouettes_T).any()
+    assert len(codec.encode(kept)) < 15 * 200
 
 
 def test_permuted_items_give_the_same_partition():
     x, y, sketches, _ = planted(3)
     items, counts = signed(x, y)
     order = np.random.default_rng(0).permutation(len(items))
-    here = cluster_signatures(items, counts, sketches).labels_N
-    there = cluster_signatures([items[k] for k in order], counts[order], sketches[order]).labels_N
+    here = cluster_signatures(Items.of(items, counts, sketches)).labels_N
+    turned = Items.of([items[k] for k in order], counts[order], sketches[order])
+    there = cluster_signatures(turned).labels_N
     assert agreement(there, here[order]) == 1
 
 
@@ -106,28 +189,18 @@ def test_nan_in_a_signature_names_the_item_and_the_field():
     bad = sketches.copy()
     bad[3, 0] = np.nan
     with pytest.raises(ValueError, match="sketches of item 3"):
-        cluster_signatures(items, counts, bad)
+        Items.of(items, counts, bad)
     with pytest.raises(ValueError, match="counts of item 2"):
-        cluster_signatures(items, np.where(np.arange(15)[:, None] == 2, np.nan, counts), sketches)
+        Items.of(items, np.where(np.arange(15)[:, None] == 2, np.nan, counts), sketches)
     items[5] = Subspaces(items[5].vectors_PD * np.nan, items[5].classes_P)
     with pytest.raises(ValueError, match="subspaces of item 5"):
-        cluster_signatures(items, counts, sketches)
+        Items.of(items, counts, sketches)
 
 
 def test_missing_or_short_sketches_are_refused():
     x, y, sketches, _ = planted(5)
     items, counts = signed(x, y)
     with pytest.raises(ValueError, match="need sketches"):
-        cluster_signatures(items, counts)
+        cluster_signatures(Items.of(items, counts))
     with pytest.raises(ValueError, match="15 rows of counts, but 4 sketches"):
-        cluster_signatures(items, counts, sketches[:4])
-    with pytest.raises(ValueError, match="views"):
-        ClusteringOptions(views="both")
-
-
-def test_the_estimator_clusters_data_sets_without_any_other_preparation():
-    x, y, sketches, truth = planted(6)
-    estimator = SignatureClustering(num_classes=CLASSES)
-    assert estimator.get_params()["p"] == 3
-    assert agreement(estimator.fit(x, y).labels_, truth) == 1
-    assert estimator.set_params(views="fused").fit(x, y, sketches).n_clusters_ == 3
+        Items.of(items, counts, sketches[:4])

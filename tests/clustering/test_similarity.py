@@ -7,22 +7,35 @@ from scipy.linalg import subspace_angles
 
 from feddag.clustering import angles as angles_module
 from feddag.clustering import arrays as arrays_module
-from feddag.clustering import similarity as similarity_module
 from feddag.clustering.angles import class_angle_blocks, largest_singular_value
-from feddag.clustering.similarity import (
-    count_weights,
-    data_angles,
-    data_angles_between,
-    gradient_angles,
-    gradient_angles_between,
-    min_max,
-    normalised,
-)
+from feddag.clustering.frequency import FrequencyAngles
+from feddag.clustering.items import Items
+from feddag.clustering.options import ClusteringOptions
+from feddag.clustering.similarity import gradient_angles, gradient_angles_between, min_max, normalised
 from feddag.clustering.subspaces import Subspaces
 from tests.clustering import literal
 from tests.clustering.toys import CLASSES, toy_items
 
 E1, E2 = np.eye(2, dtype=np.float32)
+
+
+def fitted(items, counts, angles="pairs", **options):
+    """Frequency weights and data angles (Eqs. 5 and 6)."""
+    chosen = ClusteringOptions(angles=angles, class_weighting="frequency", **options)
+    return FrequencyAngles(options=chosen).fit(Items.of(items, counts))
+
+
+def data_angles(items, counts, angles="pairs", **options):
+    """Data angles alone."""
+    return fitted(items, counts, angles, **options)[1]
+
+
+def weights_of(counts, **options):
+    """Frequency weights of items that all look alike."""
+    counts = np.asarray(counts)
+    vectors = np.ones((counts.shape[1], 2), dtype=np.float32)
+    items = [Subspaces(vectors[row > 0], np.flatnonzero(row > 0)) for row in counts]
+    return fitted(items, counts, **options)[0]
 
 
 def item(vectors, classes):
@@ -33,8 +46,7 @@ def item(vectors, classes):
 @given(st.integers(0, 10_000), st.integers(0, 7), st.booleans())
 def test_data_angles_equal_the_triple_loop(seed, n, weigh_absent):
     items, counts = toy_items(np.random.default_rng(seed), n)
-    weights = count_weights(counts, weigh_absent=weigh_absent)
-    fast = data_angles(items, counts, weights)
+    fast = data_angles(items, counts, weigh_absent=weigh_absent)
     np.testing.assert_allclose(fast, literal.data_matrix(items, counts, weigh_absent=weigh_absent), atol=0.02)
     np.testing.assert_array_equal(fast, fast.T)
 
@@ -68,31 +80,29 @@ def test_a_shared_class_is_never_farther_than_an_absent_one():
 
 
 def test_weights_span_one_minus_delta_to_one_plus_delta_and_equal_counts_weigh_one():
-    weights = count_weights([[10], [10], [1000]], delta=0.6)
+    weights = weights_of([[10], [10], [1000]], delta=0.6)
     assert weights.low == 1
-    np.testing.assert_allclose(weights.normalise(np.array([weights.low, weights.high])), [0.4, 1.6])
-    assert count_weights([[7], [7]]).normalise(np.array([1.0])) == 1
+    np.testing.assert_allclose(weights.weights(np.array([weights.low, weights.high])), [0.4, 1.6])
+    assert weights_of([[7], [7]]).weights(np.array([1.0])) == 1
 
 
-def test_weights_of_empty_classes_stay_finite_because_epsilon_is_e():
-    weights = count_weights([[0, 1], [100, 1]], np.ones((2, 2), dtype=bool))
-    assert weights.high == pytest.approx(literal.raw_weight(0, 100, np.e))
-    with pytest.raises(ValueError, match="epsilon"):
-        count_weights([[1], [2]], epsilon=1.0)
+def test_weights_of_classes_without_samples_stay_finite_because_epsilon_is_e():
+    items = [item([E1], [0]), item([E1], [0])]  # noisy counts can be 0 where there are vectors
+    assert fitted(items, [[0], [100]])[0].high == pytest.approx(literal.raw_weight(0, 100, np.e))
 
 
 def test_subspace_angles_do_not_depend_on_the_basis_but_pair_angles_do():
     turned = item([(E1 + E2) / np.sqrt(2), (E1 - E2) / np.sqrt(2)], [0, 0])
     straight = item([E1, E2], [0, 0])
     counts = [[5], [5]]
-    assert data_angles([straight, turned], counts, kind="pairs")[0, 1] == pytest.approx(45, abs=1e-3)
-    assert data_angles([straight, turned], counts, kind="subspace")[0, 1] == pytest.approx(0, abs=0.05)
+    assert data_angles([straight, turned], counts, angles="pairs")[0, 1] == pytest.approx(45, abs=1e-3)
+    assert data_angles([straight, turned], counts, angles="subspace")[0, 1] == pytest.approx(0, abs=0.05)
 
 
 @pytest.mark.parametrize("most", [3, 5])
 def test_subspace_angles_equal_scipys_smallest_angle(most):
     items, _ = toy_items(np.random.default_rng(3), 6, width=8, most=most)
-    for block in class_angle_blocks(items, num_classes=CLASSES, kind="subspace"):
+    for block in class_angle_blocks(items, num_classes=CLASSES, angles="subspace"):
         for a, i in enumerate(block.rows_I):
             for b, j in enumerate(block.columns_J):
                 ours, theirs = (items[k].vectors_PD[items[k].classes_P == block.label] for k in (i, j))
@@ -130,8 +140,8 @@ def test_skewed_vectors_span_the_same_as_their_orthonormal_basis():
     skewed = [Subspaces(d.astype(np.float32), np.zeros(4, dtype=np.int64)) for d in doubled]
     counts = [[5]] * 4
     np.testing.assert_allclose(
-        data_angles(skewed, counts, kind="subspace"),
-        data_angles(straight, counts, kind="subspace"),
+        data_angles(skewed, counts, angles="subspace"),
+        data_angles(straight, counts, angles="subspace"),
         atol=1e-3,
     )
 
@@ -139,16 +149,15 @@ def test_skewed_vectors_span_the_same_as_their_orthonormal_basis():
 def test_more_vectors_than_dimensions_span_the_whole_space():
     generator = np.random.default_rng(3)
     items = [Subspaces(generator.normal(size=(5, 3)), np.zeros(5, dtype=np.int64)) for _ in range(2)]
-    (block,) = class_angle_blocks(items, num_classes=1, kind="subspace")
+    (block,) = class_angle_blocks(items, num_classes=1, angles="subspace")
     assert block.degrees_IJ[0, 1] == pytest.approx(0, abs=0.1)
 
 
 def test_rows_of_new_items_equal_the_rows_they_would_have_had_from_the_start():
     items, counts = toy_items(np.random.default_rng(4), 9)
     sketches = np.random.default_rng(5).normal(size=(9, 6))
-    weights = count_weights(counts)
-    whole = data_angles(items, counts, weights)
-    rows = data_angles_between(items[6:], counts[6:], items[:6], counts[:6], weights)
+    weights, whole = fitted(items, counts)
+    rows = weights.between(Items.of(items[6:], counts[6:]), Items.of(items[:6], counts[:6]))
     np.testing.assert_allclose(rows, whole[6:, :6], atol=1e-3)
     rows = gradient_angles_between(sketches[6:], sketches[:6])
     np.testing.assert_allclose(rows, gradient_angles(sketches)[6:, :6], atol=1e-3)
@@ -214,4 +223,3 @@ def test_items_that_do_not_fit_are_refused_by_number():
         data_angles([good, Subspaces(np.ones((1, 3)), np.array([0]))], [[1], [1]])
     with pytest.raises(ValueError, match="2 items with subspaces, but 1 rows"):
         data_angles([good, good], [[1]])
-    assert similarity_module.RIGHT_ANGLE == 90

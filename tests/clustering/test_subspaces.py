@@ -61,19 +61,19 @@ def test_vectors_do_not_depend_on_the_scale_of_the_samples_even_at_the_ends_of_f
         np.testing.assert_allclose(principal_vectors(x * scale, 3), principal_vectors(x, 3), atol=1e-9)
 
 
-def test_an_integer_is_a_count_and_a_float_a_share_of_the_class():
+def test_a_whole_number_is_a_count_and_below_one_is_a_share_of_the_class():
     assert [vectors_of_class(n, 3) for n in (1, 2, 3, 300)] == [1, 2, 3, 3]
+    assert [vectors_of_class(n, 3.0) for n in (1, 2, 3, 300)] == [1, 2, 3, 3]
     assert [vectors_of_class(n, 0.01) for n in (1, 50, 100, 101, 300)] == [1, 1, 1, 2, 3]
-    with pytest.raises(ValueError, match="share"):
-        vectors_of_class(10, 1.5)
-    with pytest.raises(ValueError, match="at least 1"):
-        vectors_of_class(10, 0)
+    for wrong in (1.5, 0, -1):
+        with pytest.raises(ValueError, match="expected a whole number, or a share between 0 and 1"):
+            vectors_of_class(10, wrong)
 
 
 def test_a_class_below_the_privacy_limit_is_withheld_and_named():
     x = spread_samples(np.random.default_rng(5), 30, 10)
     y = np.array([0] * 25 + [1] * 5)
-    subspaces = class_subspaces(x, y, 2, p=2, min_samples_per_vector=10)
+    subspaces = class_subspaces(x, y, 2, vectors=2, min_samples_per_vector=10)
     assert set(subspaces.classes_P) == {0}
     assert subspaces.withheld.tolist() == [1]
 
@@ -84,17 +84,17 @@ def test_subsampling_sees_only_a_part_of_each_class_and_is_reproducible():
 
     def sample(seed):
         generator = np.random.default_rng(seed)
-        return class_subspaces(x, y, 2, method="subsampled", subsample=10, generator=generator).vectors_PD
+        return class_subspaces(x, y, 2, svd="subsampled", subsample=10, generator=generator).vectors_PD
 
     np.testing.assert_array_equal(sample(0), sample(0))
     assert np.abs(sample(0) - sample(1)).max() > 1e-3
-    whole = class_subspaces(x, y, 2, method="subsampled", subsample=1.0, generator=np.random.default_rng(0))
+    whole = class_subspaces(x, y, 2, svd="subsampled", subsample=1.0, generator=np.random.default_rng(0))
     np.testing.assert_array_equal(whole.vectors_PD, class_subspaces(x, y, 2).vectors_PD)
 
 
 def test_random_variants_ask_for_a_generator():
     with pytest.raises(ValueError, match="generator"):
-        class_subspaces(np.ones((3, 3)), np.zeros(3, int), 1, method="randomised")
+        class_subspaces(np.ones((3, 3)), np.zeros(3, int), 1, svd="randomised")
 
 
 def test_the_same_data_give_the_same_bits():

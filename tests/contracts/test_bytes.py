@@ -34,7 +34,7 @@ FORMULAS: dict[str, dict[str, tuple[Size, Size]]] = {
             4 * M + LOCAL + 6 * NUMBER + len("total") + len("exact"),
             4 * round(0.02 * M) + (4 * WIDTH + NUMBER) * CLASSES + NUMBER * CLASSES + NUMBER,
         ),
-        "share_warm": (len("primary.head."), 4 * M),
+        "share_warm": (len("primary.head."), 4 * M + NUMBER),
         # own encoders and head, and the learners' combined encoder: 3E + H₂ down, 2E + H₂ up
         "train_dual": (
             4 * (3 * E + H_DUAL) + LOCAL + 4 * NUMBER,

@@ -39,29 +39,74 @@ GROUPS = {
     "fraction_train": 0.5,
 }
 VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
-    "feddag, automatic": ("feddag", {"vectors": 2}, GROUPS),
+    "feddag, automatic": ("feddag", {"signature": {"vectors": 2}}, GROUPS),
     "feddag, paper": ("feddag", {"preset": "paper"}, GROUPS),
-    "feddag, data view": ("feddag", {"similarity": "data", "svd": "randomised"}, GROUPS),
-    "feddag, gradient view": ("feddag", {"similarity": "gradient", "rule": "silhouette"}, GROUPS),
-    "feddag, entropy": ("feddag", {"fusion": "entropy", "rule": "plateau", "warmup_update": "last"}, GROUPS),
-    "feddag, pairs": ("feddag", {"angles": "pairs", "fusion": "mean", "rule": "loss"}, GROUPS),
-    "feddag, frequency": ("feddag", {"weighting": "frequency", "linkage": "complete"}, GROUPS),
-    "feddag, threshold": ("feddag", {"threshold": 0.3, "alignment": False}, GROUPS),
-    "feddag, one encoder": ("feddag", {"encoders": 1, "num_clusters": 2}, {}),
-    "feddag, no sharing": ("feddag", {"sharing": False, "num_clusters": 2}, {}),
-    "feddag, schedule": ("feddag", {"schedule": 1, "num_clusters": 2, "secondary_epochs": 1}, {}),
+    "feddag, data view": (
+        "feddag",
+        {"clustering": {"views": "data"}, "signature": {"svd": "randomised"}},
+        GROUPS,
+    ),
+    "feddag, gradient view": (
+        "feddag",
+        {"clustering": {"views": "gradient", "cut_rule": "silhouette"}},
+        GROUPS,
+    ),
+    "feddag, entropy": (
+        "feddag",
+        {
+            "clustering": {"fusion": "entropy", "cut_rule": "plateau"},
+            "signature": {"warmup_update": "last"},
+        },
+        GROUPS,
+    ),
+    "feddag, pairs": (
+        "feddag",
+        {"clustering": {"angles": "pairs", "fusion": "mean", "cut_rule": "loss"}},
+        GROUPS,
+    ),
+    "feddag, frequency": (
+        "feddag",
+        {"clustering": {"class_weighting": "frequency", "linkage": "complete"}},
+        GROUPS,
+    ),
+    "feddag, threshold": (
+        "feddag",
+        {"clustering": {"threshold": 0.3}, "graph": {"alignment": False}},
+        GROUPS,
+    ),
+    "feddag, one encoder": ("feddag", {"encoders": {"count": 1}, "clustering": {"num_clusters": 2}}, {}),
+    "feddag, no sharing": ("feddag", {"encoders": {"sharing": False}, "clustering": {"num_clusters": 2}}, {}),
+    "feddag, schedule": (
+        "feddag",
+        {"encoders": {"primary_rounds": 1, "secondary_epochs": 1}, "clustering": {"num_clusters": 2}},
+        {},
+    ),
     "feddag, parallel": (
         "feddag",
-        {"phases": "parallel", "combine": "sum", "source_updates": "sum", "num_clusters": 3},
+        {
+            "encoders": {"phases": "parallel", "combine_learners": "sum", "source_updates": "sum"},
+            "clustering": {"num_clusters": 3},
+        },
         {},
     ),
     "feddag, random starts": (
         "feddag",
-        {"primary_start": "random", "secondary_start": "random", "diversity": 0.1, "num_clusters": 2},
+        {
+            "encoders": {"primary_start": "random", "secondary_start": "random", "diversity": 0.1},
+            "clustering": {"num_clusters": 2},
+        },
         {},
     ),
-    "feddag, copy": ("feddag", {"secondary_start": "copy", "head_start": "random", "num_clusters": 2}, {}),
-    "feddag, common": ("feddag", {"secondary_start": "common", "num_clusters": 2}, {}),
+    "feddag, copy": (
+        "feddag",
+        {"encoders": {"secondary_start": "copy", "head_start": "random"}, "clustering": {"num_clusters": 2}},
+        {},
+    ),
+    "feddag, common": (
+        "feddag",
+        {"encoders": {"secondary_start": "common"}, "clustering": {"num_clusters": 2}},
+        {},
+    ),
     "ifca, shared encoder": ("ifca", {"share_encoder": True}, {}),
     "fedrc, adaptive": ("fedrc", {"num_clusters": 3, "drop_below": 0.4}, {}),
     "fedsoft, cohort": ("fedsoft", {"selection": "cohort"}, {}),

@@ -27,7 +27,7 @@ from feddag.runs.simulate import Simulation, build
 from tests.support.toys import toy_server
 
 SETTINGS: dict[str, dict[str, Any]] = {
-    "feddag": {"num_clusters": 2, "vectors": 1},
+    "feddag": {"clustering": {"num_clusters": 2}, "signature": {"vectors": 1}},
     "perfedavg": {"beta": 0.05},
     "fedmix": {"group_size": 5, "pool_size": 20},
     "fedbr": {"pseudo_size": 8},

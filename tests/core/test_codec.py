@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 import contextlib
+import dataclasses
 import json
 import math
 import struct
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from feddag.core import codec
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidMessage
-from feddag.core.message import message, public, sensitive, sensitive_kinds
+from feddag.core.message import message, options, public, sensitive, sensitive_kinds
 from feddag.core.params import Params
 
 
@@ -295,3 +297,44 @@ def test_a_field_type_outside_the_closed_set_is_refused():
 
 def test_sensitive_kinds_are_found_in_nested_messages():
     assert sensitive_kinds(Everything) == {"update", "counts"}
+
+
+@options
+class Choices:
+    colour: Literal["red", "green"] = "red"
+    size: int = 1
+
+    def __post_init__(self) -> None:
+        if self.size < 1:
+            raise ValueError("size must be at least 1")
+
+
+@message
+class Order:
+    choices: Choices = Choices()
+    again: Literal["yes", "no"] = "no"
+
+
+def test_options_check_their_choices_with_one_sentence_and_then_their_own_rules():
+    assert Choices(colour="green") == dataclasses.replace(Choices(), colour="green")
+    with pytest.raises(ValueError, match=r"^colour = 'blue': expected one of red, green$"):
+        Choices(colour="blue")
+    with pytest.raises(ValueError, match="size must be at least 1"):
+        Choices(size=0)
+
+
+def test_choices_travel_as_text_and_are_checked_on_arrival():
+    order = Order(choices=Choices(colour="green"), again="yes")
+    assert codec.decode(Order, codec.encode(order)) == order
+    assert codec.nbytes(order) == len("green") + 8 + len("yes")
+    for path, value in (("choices.colour", "blue"), ("again", "perhaps"), ("again", 1)):
+        with pytest.raises(InvalidMessage, match=path):
+            codec.unflatten(Order, {**codec.flatten(order), path: value})
+
+
+def test_choices_other_than_text_cannot_travel():
+    with pytest.raises(TypeError, match="cannot travel"):
+
+        @message
+        class Numbered:
+            level: Literal[1, 2]

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From items to one distance matrix: angles of two views (Eqs. 3 to 6), normalised and fused (Eqs. 7, 8)."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from feddag.clustering.angles import KeptAngles
+from feddag.clustering.arrays import FloatArray
+from feddag.clustering.frequency import FrequencyAngles
+from feddag.clustering.fusion import fuse, learned_weights, pair_weights
+from feddag.clustering.items import Items
+from feddag.clustering.options import ClusteringOptions
+from feddag.clustering.reliable import ReliableAngles
+from feddag.clustering.similarity import (
+    MinMax,
+    gradient_angles,
+    gradient_angles_between,
+    min_max,
+    normalised,
+)
+from feddag.core.clustering import View
+from feddag.core.message import message, public
+
+
+@dataclass(frozen=True)
+class ViewAngles:
+    """Angles between rows and columns in degrees; None for a view that is not used."""
+
+    data: FloatArray | None
+    gradient: FloatArray | None
+
+
+@message
+class Frame:
+    """How the proximity of N items was measured: kept, so that newcomers are measured in the same way."""
+
+    frequency: FrequencyAngles | None = None  # the data angles are one of these two
+    reliable: ReliableAngles | None = None
+    data_scale: MinMax = MinMax()
+    gradient_scale: MinMax = MinMax()
+    weights_N: np.ndarray = public()  # w of Eq. 7: 1 is all gradient, 0 is all data
+
+    @classmethod
+    def unfitted(cls, num_items: int, options: ClusteringOptions) -> "Frame":
+        """The frame before anything was measured; both views count equally, or the one that is used."""
+        weight = {"fused": 0.5, "data": 0.0, "gradient": 1.0}[options.views]
+        by_frequency = options.class_weighting == "frequency"
+        return cls(
+            frequency=FrequencyAngles(options=options) if by_frequency else None,
+            reliable=None if by_frequency else ReliableAngles(options=options),
+            weights_N=np.full(num_items, weight),
+        )
+
+    @property
+    def data_angles(self) -> FrequencyAngles | ReliableAngles:
+        """The strategy that measures data angles."""
+        found = self.frequency or self.reliable
+        assert found is not None
+        return found
+
+    @property
+    def options(self) -> ClusteringOptions:
+        """The choices that were made."""
+        return self.data_angles.options
+
+    def with_data_angles(self, fitted: FrequencyAngles | ReliableAngles) -> "Frame":
+        """The frame with another state of its strategy."""
+        if isinstance(fitted, FrequencyAngles):
+            return replace(self, frequency=fitted)
+        return replace(self, reliable=fitted)
+
+
+def measure(
+    items: Items, options: ClusteringOptions, keep: KeptAngles | None = None
+) -> tuple[Frame, ViewAngles]:
+    """Angles of the wanted views, and the frame they were measured in; `keep` collects data angles."""
+    frame = Frame.unfitted(len(items), options)
+    data_NN = gradient_NN = None
+    if options.views != "gradient":
+        fitted, data_NN = frame.data_angles.fit(items, keep)
+        frame = replace(frame.with_data_angles(fitted), data_scale=min_max(data_NN))
+    if options.views != "data":
+        gradient_NN = gradient_angles(_sketches(items, options))
+        frame = replace(frame, gradient_scale=min_max(gradient_NN))
+    return frame, ViewAngles(data_NN, gradient_NN)
+
+
+def fuse_views(frame: Frame, views: ViewAngles, seed: int) -> tuple[Frame, FloatArray]:
+    """A of Eq. 7, and the frame with the weights that were learned; a single view is only normalised."""
+    if views.gradient is None and views.data is not None:
+        return frame, normalised(views.data, frame.data_scale)
+    if views.data is None and views.gradient is not None:
+        return frame, normalised(views.gradient, frame.gradient_scale)
+    assert views.data is not None
+    assert views.gradient is not None
+    data_NN = normalised(views.data, frame.data_scale)
+    gradient_NN = normalised(views.gradient, frame.gradient_scale)
+    weights_N = learned_weights(data_NN, gradient_NN, frame.options, seed)
+    fused_NN = fuse(data_NN, gradient_NN, weights_N, frame.options.fusion_rule)
+    return replace(frame, weights_N=weights_N), fused_NN
+
+
+def views_between(frame: Frame, new: Items, old: Items, of_new: Frame) -> ViewAngles:
+    """Angles of new items to old ones; `frame` belongs to the old items, `of_new` to the new ones."""
+    options = frame.options
+    data_MN = gradient_MN = None
+    if options.views != "gradient":
+        strategy = frame.data_angles
+        data_MN = strategy.between(new, old, of_new.data_angles)  # type: ignore[arg-type]
+    if options.views != "data":
+        gradient_MN = gradient_angles_between(_sketches(new, options), _sketches(old, options))
+    return ViewAngles(data_MN, gradient_MN)
+
+
+def fused_between(frame: Frame, views: ViewAngles, pairs_MN: FloatArray) -> FloatArray:
+    """A of Eq. 7 with the frame's constants and the given weights of pairs."""
+    data_MN, gradient_MN = scaled(frame, views)
+    return (data_MN + pairs_MN * (gradient_MN - data_MN)).astype(np.float32)
+
+
+def scaled(frame: Frame, views: ViewAngles) -> tuple[FloatArray, FloatArray]:
+    """Both views normalised by the frame's constants; a view that is not used is 0."""
+    data, gradient = views.data, views.gradient
+    some = data if data is not None else gradient
+    assert some is not None
+    return (
+        np.zeros_like(some) if data is None else frame.data_scale.apply(data),
+        np.zeros_like(some) if gradient is None else frame.gradient_scale.apply(gradient),
+    )
+
+
+def shown_views(items: Items, frame: Frame) -> dict[str, View]:
+    """The views of items whose frame is known, for people: measured again, nothing is found anew."""
+    views = views_between(frame, items, items, frame)
+    pairs_NN = pair_weights(frame.weights_N, slice(0, len(items)), frame.options.fusion_rule)
+    found = {
+        "Data angles": (views.data, "degrees"),
+        "Gradient angles": (views.gradient, "degrees"),
+        "Proximity": (fused_between(frame, views, pairs_NN), "0 near, 1 far"),
+    }
+    return {
+        name: View(_symmetric(matrix_NN), unit)
+        for name, (matrix_NN, unit) in found.items()
+        if matrix_NN is not None
+    }
+
+
+def _symmetric(matrix_NN: FloatArray) -> FloatArray:
+    """The mean of both halves, with a zero diagonal."""
+    result_NN = (matrix_NN + matrix_NN.T) / 2
+    np.fill_diagonal(result_NN, 0)
+    return result_NN
+
+
+def _sketches(items: Items, options: ClusteringOptions) -> FloatArray:
+    if items.sketches_NK is None:
+        raise ValueError(f"views {options.views!r} need sketches; use views='data' without them")
+    return items.sketches_NK

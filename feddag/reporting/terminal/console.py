@@ -39,11 +39,11 @@ def safe_console(console: Console) -> Console:
 
 
 def say(console: Console, text: str, style: str | None = None) -> None:
-    """Print one line as it is: no markup, no colours for numbers, no line breaks added."""
+    """Print one line as it is: no markup, no extra colours, no extra line breaks."""
     line = printable(text)
     if console.options.ascii_only:
         line = ascii_only(line)
-    console.print(Text(line), style=style, highlight=False, soft_wrap=True)
+    console.print(Text(line, style=style or ""), highlight=False, soft_wrap=True)
 
 
 class TextTable(Table):

@@ -192,7 +192,8 @@ def _about_views(clustering: Clustering, pictures: Mapping[str, Sequence[Picture
     for name, view in clustering.views.items():
         if len(clustering.clients) > 1 and same_everywhere(view.matrix_NN):
             value = float(view.matrix_NN[0, 1])
-            sentences.append(f"{name}: each two clients are equally far apart ({value:.3g} {view.unit}).")
+            who = "the two clients" if len(clustering.clients) == 2 else "every two clients"
+            sentences.append(f"{name}: the distance between {who} is {value:.3g} ({view.unit}).")
     return sentences
 
 

@@ -69,9 +69,9 @@ class TextTable(Table):
         yield from Table.__rich_console__(shown, console, options)
 
     def _in_ascii(self) -> "TextTable":
-        table = TextTable(
-            _ascii(self.title), box=self.box, caption=_ascii(self.caption), header_style=self.header_style
-        )
+        table = TextTable(_ascii(self.title), box=self.box, header_style=self.header_style)
+        if self.caption:
+            table.note(_ascii(self.caption))
         for column in self.columns:
             table.heading(_ascii(column.header), column.justify)
         for cells in zip(*(column.cells for column in self.columns), strict=True):

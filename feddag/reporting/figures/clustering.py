@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.collections import LineCollection
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from scipy.cluster.hierarchy import leaves_list
 
 from feddag.core.clustering import Tree
@@ -144,11 +144,20 @@ def draw_cuts(
                 [tree.threshold], [min(used, 1) if "loss" in title else used], "o", color=RED, label=words
             )
         if title == "number of clusters":
-            axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+            _count_axis(axes, values_T)
         axes.set(title=title, xlabel="threshold")
         axes.grid(alpha=0.3)
         axes.legend(fontsize=8)
     return figure
+
+
+def _count_axis(axes: Any, counts_T: np.ndarray) -> None:
+    """Whole numbers; a logarithmic scale where a few large counts would hide the small ones."""
+    if np.nanmax(counts_T) > 20 and np.nanmin(counts_T) > 0:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_formatter(ScalarFormatter())
+    else:
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
 
 
 def draw_weights(
@@ -189,7 +198,9 @@ def draw_classes(counts_ZC: np.ndarray, clusters: Sequence[int], class_names: Se
     )
     axes = figure.subplots()
     image = axes.imshow(100 * shares_KZ, cmap="Blues", aspect="auto", vmin=0, interpolation="nearest")
-    figure.colorbar(image, ax=axes, label="% of the cluster's samples")
+    # A tall chart keeps a colour bar of ordinary size.
+    shrink = min(1.0, 3.0 / figure.get_figheight())
+    figure.colorbar(image, ax=axes, label="% of the cluster's samples", shrink=shrink, anchor=(0, 1))
     axes.set(title="Classes of each cluster", xlabel="cluster")
     shown = [figure_label(class_names[c]) for c in chosen]
     axes.set_yticks(range(rows), shown, fontsize=8 if rows <= 30 else 7)

@@ -1,29 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of a federation: samples of its clients, and classes × clients."""
+"""Pictures of a federation: samples of its clients, and samples per class and client."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
 from feddag.core.seeds import Seed
 from feddag.data.federation import Federation
 from feddag.data.summary import client_rows
+from feddag.reporting.figures.save import save_png
+from feddag.reporting.text import figure_label
 
 GREY, INK, ACCENT = "#8a8a8a", "#222222", "#3b6fb6"
 CLIENTS_SHOWN, SAMPLES_SHOWN = 10, 8
 
 
 def plot_classes_by_clients(federation: Federation, path: Path) -> None:
-    """A PNG of how many training samples of each class every client holds; planted groups side by side."""
+    """Save a PNG: how many training samples of each class each client holds."""
+    save_png(draw_classes_by_clients(federation), path, dpi=120, bbox_inches="tight")
+
+
+def draw_classes_by_clients(federation: Federation) -> Figure:
+    """Classes are rows, clients are columns; clients of one planted group stand side by side."""
     rows = client_rows(federation)
     counts_CN = np.array([row.counts for row in rows]).T
     classes, clients = counts_CN.shape
     figure = Figure(figsize=(min(14, max(5, 2.5 + 0.16 * clients)), min(12, 2.6 + 0.24 * min(classes, 40))))
-    FigureCanvasAgg(figure)
     top, axes = figure.subplots(2, 1, sharex=True, height_ratios=[1, 3.2])
     top.bar(np.arange(clients), counts_CN.sum(axis=0), width=0.9, color=GREY)
     top.set_ylabel("samples")
@@ -37,13 +42,13 @@ def plot_classes_by_clients(federation: Federation, path: Path) -> None:
     )
     names = federation.class_names or tuple(str(c) for c in range(classes))
     if classes <= 40:
-        axes.set_yticks(range(classes), [name[:16] for name in names], fontsize=8)
+        axes.set_yticks(range(classes), [figure_label(name, 16) for name in names], fontsize=8)
     else:
         axes.set_ylabel("class")
     if clients <= 40:
         axes.set_xticks(
             range(clients),
-            [row.client + ("*" if row.newcomer else "") for row in rows],
+            [figure_label(row.client, 20) + ("*" if row.newcomer else "") for row in rows],
             rotation=90,
             fontsize=7,
         )
@@ -53,17 +58,17 @@ def plot_classes_by_clients(federation: Federation, path: Path) -> None:
         top.spines[spine].set_visible(False)
     figure.colorbar(image, ax=[top, axes], label="training samples", fraction=0.03, pad=0.01)
     figure.suptitle(
-        f"{federation.source.dataset}: {federation.notes.get('partition', '')}"[:110],
+        figure_label(f"{federation.source.dataset}: {federation.notes.get('partition', '')}", 110),
         fontsize=9,
         color=INK,
         x=0.01,
         ha="left",
     )
-    figure.savefig(path, dpi=120, bbox_inches="tight")
+    return figure
 
 
 def _mark_groups(top: Any, axes: Any, groups: list[str]) -> None:
-    """Lines between planted groups, and their names where there is room."""
+    """Draw lines between planted groups, and write their names where there is room."""
     starts = [i for i in range(len(groups)) if i == 0 or groups[i] != groups[i - 1]]
     if len(starts) < 2:
         return
@@ -73,7 +78,7 @@ def _mark_groups(top: Any, axes: Any, groups: list[str]) -> None:
                 axis.axvline(start - 0.5, color=INK, linewidth=0.8)
         if len(starts) <= 12:
             top.annotate(
-                groups[start][:28],
+                figure_label(groups[start], 28),
                 ((start + end - 1) / 2, 1.02),
                 xycoords=("data", "axes fraction"),
                 ha="left" if len(starts) > 4 else "center",
@@ -85,11 +90,19 @@ def _mark_groups(top: Any, axes: Any, groups: list[str]) -> None:
 
 
 def plot_samples(federation: Federation, path: Path) -> None:
-    """A PNG with some samples of some clients (one of each planted group first) and their label histogram."""
+    """Save a PNG: some samples of some clients, and how many samples of each class these clients hold."""
+    save_png(draw_samples(federation), path, bbox_inches="tight")
+
+
+def draw_samples(federation: Federation) -> Figure:
+    """One row per client; one client of each planted group comes first."""
     chosen = _some_clients(federation)
     width = 0.75 * SAMPLES_SHOWN + 3.2
+    if not chosen:
+        figure = Figure(figsize=(width, 1))
+        figure.text(0.5, 0.5, "No client holds a training sample.", ha="center", va="center")
+        return figure
     figure = Figure(figsize=(width, 0.95 * len(chosen) + 0.7))
-    FigureCanvasAgg(figure)
     grid = figure.add_gridspec(len(chosen), SAMPLES_SHOWN + 3, wspace=0.12, hspace=0.55)
     for line, client in enumerate(chosen):
         examples = federation.examples(client)
@@ -103,9 +116,9 @@ def plot_samples(federation: Federation, path: Path) -> None:
             axis.set_yticks([])
             if column == 0:
                 group = federation.groups.get(client)
-                words = "" if group is None else federation.group_names.get(group, "").replace(", ", "\n")
+                words = "" if group is None else federation.group_names.get(group, "")
                 axis.set_ylabel(
-                    f"{client}\n{words}",
+                    "\n".join(figure_label(part) for part in (client, *words.split(", "))),
                     fontsize=6,
                     rotation=0,
                     ha="right",
@@ -122,11 +135,11 @@ def plot_samples(federation: Federation, path: Path) -> None:
             bars.spines[spine].set_visible(False)
         if line == 0:
             bars.set_title("training samples per class", fontsize=7, color=INK)
-    figure.savefig(path, dpi=130, bbox_inches="tight")
+    return figure
 
 
 def _some_clients(federation: Federation) -> list[str]:
-    """One client of each planted group, then others, at most as many as fit."""
+    """One client of each planted group, then others, until the picture is full."""
     first_of_group = {g: c for c, g in sorted(federation.groups.items(), reverse=True)}
     chosen = [first_of_group[g] for g in sorted(first_of_group)][:CLIENTS_SHOWN]
     rest = [c for c in federation.ids if c not in chosen]
@@ -135,7 +148,7 @@ def _some_clients(federation: Federation) -> list[str]:
 
 
 def _class_name(federation: Federation, c: int) -> str:
-    return federation.class_names[c][:18] if federation.class_names else str(c)
+    return figure_label(federation.class_names[c], 18) if federation.class_names else str(c)
 
 
 def _constants(federation: Federation) -> list[tuple[tuple[float, ...], tuple[float, ...]]]:
@@ -158,7 +171,7 @@ def _draw(axis: Any, x: np.ndarray, federation: Federation) -> None:
         axis.text(
             0.5,
             0.5,
-            "\n".join(lines).replace("$", r"\$"),
+            "\n".join(figure_label(line) for line in lines),
             fontsize=3.2,
             ha="center",
             va="center",

@@ -192,7 +192,8 @@ def _about_views(clustering: Clustering, pictures: Mapping[str, Sequence[Picture
     for name, view in clustering.views.items():
         if len(clustering.clients) > 1 and same_everywhere(view.matrix_NN):
             value = float(view.matrix_NN[0, 1])
-            sentences.append(f"{name}: each two clients are equally far apart ({value:.3g} {view.unit}).")
+            who = "the two clients" if len(clustering.clients) == 2 else "every two clients"
+            sentences.append(f"{name}: the distance between {who} is {value:.3g} ({view.unit}).")
     return sentences
 
 
@@ -204,8 +205,9 @@ def _about_tree(clustering: Clustering) -> list[str]:
         return ["All clients of the tree have distance 0, so there is nothing to cut."]
     sentences.append("Each bracket merges two groups at the distance where it is drawn.")
     everybody = clustering.clusters.labels()
-    lacking = [c for c in everybody if c not in set(tree.clients)]
-    if lacking:
+    leaves = set(tree.clients)
+    lacking = [c for c in everybody if c not in leaves]
+    if lacking and leaves != set(clustering.clients):  # else the notes say it
         shown, all_ = len(everybody) - len(lacking), len(everybody)
         sentences.append(
             f"The tree shows {shown} of {plural(all_, 'client')}; not in it: {listed(lacking, 20)}."
@@ -216,7 +218,10 @@ def _about_tree(clustering: Clustering) -> list[str]:
 def _about_cuts(pictures: Mapping[str, Sequence[Picture]]) -> list[str]:
     if not pictures.get("cuts"):
         return []
-    return ["The curves show plain cuts of the tree. The red dots show the clusters in use."]
+    return [
+        "The curves show plain cuts of the tree. A red dot shows the clusters in use; "
+        "it is left out where their score is not known."
+    ]
 
 
 def _about_weights(clustering: Clustering, pictures: Mapping[str, Sequence[Picture]]) -> list[str]:

@@ -39,11 +39,11 @@ def safe_console(console: Console) -> Console:
 
 
 def say(console: Console, text: str, style: str | None = None) -> None:
-    """Print one line as it is: no markup, no colours for numbers, no line breaks added."""
+    """Print one line as it is: no markup, no extra colours, no extra line breaks."""
     line = printable(text)
     if console.options.ascii_only:
         line = ascii_only(line)
-    console.print(Text(line), style=style, highlight=False, soft_wrap=True)
+    console.print(Text(line, style=style or ""), highlight=False, soft_wrap=True)
 
 
 class TextTable(Table):
@@ -69,9 +69,9 @@ class TextTable(Table):
         yield from Table.__rich_console__(shown, console, options)
 
     def _in_ascii(self) -> "TextTable":
-        table = TextTable(
-            _ascii(self.title), box=self.box, caption=_ascii(self.caption), header_style=self.header_style
-        )
+        table = TextTable(_ascii(self.title), box=self.box, header_style=self.header_style)
+        if self.caption:
+            table.note(_ascii(self.caption))
         for column in self.columns:
             table.heading(_ascii(column.header), column.justify)
         for cells in zip(*(column.cells for column in self.columns), strict=True):

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of a comparison: read from run folders, written as Markdown, LaTeX and CSV with any name."""
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from feddag.reporting.tables.comparison import (
+    cells,
+    deviation,
+    headings,
+    latex,
+    markdown,
+    outcomes_csv,
+    read_outcome,
+    summarise,
+    summary_csv,
+)
+from tests.reporting.toys import HOSTILE, outcome
+
+
+def test_a_run_folder_gives_its_outcome(tmp_path: Path) -> None:
+    scores = {"accuracy": 0.6, "balanced_accuracy": 0.5}
+    result = {
+        "final": {"round": 2, "before": scores},
+        "newcomers": {"round": 2, "after": {"accuracy": 0.3, "balanced_accuracy": 0.2}},
+        "bytes_down": 5,
+        "bytes_up": 7,
+        "seconds": 1.5,
+    }
+    (tmp_path / "result.json").write_text(json.dumps(result))
+    (tmp_path / "metrics.csv").write_text(
+        "round,accuracy,balanced_accuracy,bytes_down,bytes_up\n1,0.4,0.3,2,3\n2,,,4,5\n3,0.6,0.5,5,7\n"
+    )
+    read = read_outcome(tmp_path, "m", "s", 4)
+    assert (read.method, read.setting, read.seed) == ("m", "s", 4)
+    assert (read.scores, read.after) == (scores, {})
+    assert read.newcomers == {"accuracy": 0.3, "balanced_accuracy": 0.2}
+    assert [(p.round, p.bytes) for p in read.curve] == [
+        (1, 5),
+        (3, 12),
+    ]  # rounds without a score are left out
+    assert read.reached(0.5, "accuracy") == read.curve[1]
+    assert read.reached(0.7, "accuracy") is None
+
+
+def test_the_deviation_of_a_single_value_is_zero() -> None:
+    assert deviation([3.0]) == 0.0
+    assert deviation([1.0, 3.0]) == pytest.approx(2**0.5)
+
+
+def test_cells_stand_under_their_headings() -> None:
+    (line,) = summarise([outcome("m", 1, 0.5)], ["m"], [""], targets=(0.4,))
+    table = dict(zip(headings("m", "accuracy", (0.4,)), cells(line, "accuracy"), strict=True))
+    assert table == {
+        "method": "m",
+        "accuracy %": "50.00",
+        "balanced accuracy %": "25.00",
+        "vs m": "–",
+        "rank": "1",
+        "fine-tuned %": "–",
+        "newcomers %": "–",
+        "MB": "4.0",
+        "s": "2.0",
+        "rounds to 40%": "never",
+        "MB to 40%": "never",
+    }
+
+
+def test_fine_tuned_and_newcomers_have_columns_where_they_were_scored() -> None:
+    scores = {"accuracy": 0.8, "balanced_accuracy": 0.7}
+    lines = summarise([outcome("m", 1, 0.5, after=scores, newcomers=scores)], ["m"], [""])
+    text = markdown(lines, "m", "accuracy", (), "t")
+    assert (
+        "| method | accuracy % | balanced accuracy % | rank | fine-tuned % | newcomers % | MB | s |" in text
+    )
+    assert "| m | 50.00 | 25.00 | 1 | 80.00 | 80.00 | 4.0 | 2.0 |" in text
+
+
+def test_one_seed_is_not_called_seeds() -> None:
+    one = summarise([outcome("m", 1, 0.5)], ["m"], [""])
+    assert "## results (1 seed)" in markdown(one, "m", "accuracy", (), "t")
+    runs = [outcome("m", 1, 0.5), outcome("m", 2, 0.5), outcome("k", 1, 0.5)]
+    mixed = summarise(runs, ["m", "k"], [""])
+    assert "## results (1 to 2 seeds)" in markdown(mixed, "m", "accuracy", (), "t")
+
+
+def test_several_settings_have_a_table_each_and_a_mean_rank() -> None:
+    runs = [outcome(m, 1, a, setting=s) for m, s, a in [("m", "x", 0.5), ("k", "x", 0.6), ("m", "y", 0.5)]]
+    lines = summarise(runs, ["m", "k"], ["x", "y"])
+    text = markdown(lines, "m", "accuracy", (), "t")
+    assert "## x (1 seed)" in text
+    assert "## y (1 seed)" in text
+    assert "Mean rank over settings: k 1.00, m 1.50." in text
+    assert latex(lines, "m", "accuracy", ()).count("\\begin{tabular}") == 2
+
+
+def test_no_finished_run_gives_empty_tables() -> None:
+    assert summarise([], ["m"], ["x"]) == []
+    assert latex([], "m", "accuracy", ()) == ""
+    assert markdown([], "m", "accuracy", (), "t").startswith("# t\n")
+    assert len(summary_csv([], ()).splitlines()) == len(outcomes_csv([]).splitlines()) == 1
+
+
+# -- strangers' names -------------------------------------------------------------------------------------
+
+NAMES = [*HOSTILE, "a|b", "\\end{tabular}"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hostile_name_keeps_the_markdown_table_whole(name: str) -> None:
+    lines = summarise([outcome(name, 1, 0.5, setting=name)], [name], [name])
+    text = markdown(lines, name, "accuracy", (), name)
+    assert "<script>" not in text
+    table = [row for row in text.splitlines() if row.startswith("|")]
+    assert len(table) == 3
+    assert len({row.replace("\\|", "").count("|") for row in table}) == 1
+    assert sum(row.startswith("#") for row in text.splitlines()) == 2
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hostile_name_keeps_the_latex_table_whole(name: str) -> None:
+    lines = summarise([outcome(name, 1, 0.5, setting=name)], [name], [name])
+    comment, *rows = latex(lines, name, "accuracy", ()).splitlines()
+    assert comment.startswith("% ")
+    text = "\n".join(rows)
+    assert text.count("\\end{tabular}") == text.count("\\begin{tabular}") == 1
+    assert rows[-1] == "\\end{tabular}"
+    head, line = (rows[i] for i in (2, 4))
+    for row in (head, line):
+        assert row.endswith(" \\\\")
+        bare = row.removesuffix(" \\\\")
+        for escaped in ("\\$", "\\%", "\\_", "\\&", "\\{", "\\}", "\\#"):
+            bare = bare.replace(escaped, "")
+        assert not set("$%_#^~") & set(bare)
+    assert head.replace("\\&", "").count("&") == line.replace("\\&", "").count("&")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_hostile_name_is_one_harmless_csv_cell(name: str) -> None:
+    run = outcome(name, 1, 0.5, setting=name)
+    for text in (outcomes_csv([run]), summary_csv(summarise([run], [name], [name]), ())):
+        (row,) = csv.DictReader(io.StringIO(text))
+        expected = name.replace("\n", "\\n")
+        expected = f"'{expected}" if expected.startswith("=") else expected
+        assert (row["method"], row["setting"]) == (expected, expected)
+
+
+def test_a_negative_number_is_not_changed_for_spreadsheets() -> None:
+    runs = [outcome("m", 1, 0.5), outcome("k", 1, 0.25)]
+    rows = list(csv.DictReader(io.StringIO(summary_csv(summarise(runs, ["m", "k"], [""]), ()))))
+    assert rows[1]["difference_mean"] == "-0.25"

@@ -1,4 +1,36 @@
 # SPDX-License-Identifier: Apache-2.0
-"""feddag: clustered federated learning, from a laptop run to a deployment, with one algorithm code."""
+"""feddag: clustered federated learning, from a laptop run to a deployment, with one algorithm code.
+
+>>> import feddag
+>>> experiment = feddag.Experiment.from_settings({"data": "digits", "num_clients": 10, "num_rounds": 5})
+>>> folder = feddag.run(experiment)                                                       # doctest: +SKIP
+>>> feddag.load_run(folder).result["final"]                                               # doctest: +SKIP
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from feddag.experiment.settings import Experiment
+    from feddag.runs.result import Run, load_run
+    from feddag.runs.simulate import cluster, resume, run
 
 __version__ = "0.1.0"
+__all__ = ["Experiment", "Run", "__version__", "cluster", "load_run", "resume", "run"]
+
+_HOMES = {
+    "Experiment": "feddag.experiment.settings",
+    "Run": "feddag.runs.result",
+    "load_run": "feddag.runs.result",
+    "cluster": "feddag.runs.simulate",
+    "resume": "feddag.runs.simulate",
+    "run": "feddag.runs.simulate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """What people use, imported when it is first asked for: `import feddag` alone is fast."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'feddag' has no attribute '{name}'")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

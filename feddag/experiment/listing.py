@@ -75,11 +75,11 @@ def settings(table: type, prefix: str = "", values: Any = None) -> Rows:
     """Every setting in a table and in the tables inside it: name, default (or its value), meaning."""
     rows: Rows = []
     hints = typing.get_type_hints(table, include_extras=True)
-    for name, default, help_ in _fields(table):
-        inner = table_type(hints[name])
-        default = default if values is None else getattr(values, name)
+    for field, default, help_ in _fields(table):
+        inner, name = table_type(hints[field]), setting_name(field, hints[field])
+        default = default if values is None else getattr(values, field)
         if inner is None or default is None:
-            choices = _choices(hints[name])
+            choices = _choices(hints[field])
             listed = f"one of {', '.join(choices)}" if choices and not _all_in(choices, help_) else ""
             meaning = "; ".join(part for part in (help_, listed) if part)
             rows.append((prefix + name, _written(default), meaning))
@@ -104,6 +104,11 @@ def _fields(table: Any) -> list[tuple[str, Any, str]]:
         default = field.default if factory is dataclasses.MISSING else factory()
         rows.append((field.name, default, comments.get(field.name, "")))
     return rows
+
+
+def setting_name(field: str, hint: Any) -> str:
+    """The name of a field in settings: its alias, where it has one."""
+    return next((alias for a in typing.get_args(hint)[1:] if (alias := getattr(a, "alias", None))), field)
 
 
 def _choices(hint: Any) -> list[str]:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from feddag.core.errors import FederationError
-from feddag.reporting.tables.events import EventLog
+from feddag.core.errors import FederationError, InvalidInput
 from feddag.reporting.tables.log import log_digest, metrics_csv, read_events
+from feddag.runs.events import EventLog
 
 SCORES = {
     "accuracy": 0.5,
@@ -22,7 +22,7 @@ SCORES = {
 
 
 def write(path: Path, *events: dict) -> Path:
-    log = EventLog(path, keep_bytes=0)
+    log = EventLog(path)
     for event in events:
         log.write(**event)
     log.close()
@@ -32,7 +32,7 @@ def write(path: Path, *events: dict) -> Path:
 def test_events_are_read_as_they_were_written(tmp_path: Path) -> None:
     log = EventLog(tmp_path / "log")
     told = log.write("round", round=1, names=["é", "\n", "<script>"])
-    assert log.sync() == (tmp_path / "log").stat().st_size
+    assert log.sync().bytes == (tmp_path / "log").stat().st_size
     log.close()
     assert list(read_events(tmp_path / "log")) == [told]
     assert told == {"event": "round", "round": 1, "names": ["é", "\n", "<script>"]}
@@ -44,10 +44,22 @@ def test_a_log_goes_on_after_the_bytes_that_are_kept(tmp_path: Path) -> None:
     kept = log.sync()
     log.write("lost")
     log.close()
-    log = EventLog(tmp_path / "log", keep_bytes=kept)
+    log = EventLog(tmp_path / "log", kept)
     log.write("new")
     log.close()
     assert [e["event"] for e in read_events(tmp_path / "log")] == ["kept", "new"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"{\"event\": \"kepd\"}\n", b"\0" * 18])
+def test_a_log_that_was_changed_since_the_checkpoint_is_refused(tmp_path: Path, damage: bytes) -> None:
+    log = EventLog(tmp_path / "log")
+    log.write("kept")
+    kept = log.sync()
+    log.close()
+    (tmp_path / "log").write_bytes(damage)
+    with pytest.raises(InvalidInput, match="is not the log that this run wrote"):
+        EventLog(tmp_path / "log", kept)
+    assert (tmp_path / "log").read_bytes() == damage
 
 
 def test_a_last_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:

@@ -160,8 +160,8 @@ else:
 # them a checkpoint, the folder again. Each process goes on from where the one before was killed.
 KILLS = [
     ("answer", 8),  # in the middle of a question to the clients
-    ("fsync", 2),  # the tensors of the first checkpoint are written, but not renamed
-    ("fsync", 9),  # the tensors of the second checkpoint are renamed, but their json is not
+    ("fsync", 2),  # the tensors of a checkpoint are written, but not renamed
+    ("fsync", 9),  # the tensors of a later checkpoint are renamed, but their json is not
     ("final_evaluation", 1),  # all rounds are done
 ]
 

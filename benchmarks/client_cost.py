@@ -44,7 +44,8 @@ def main() -> None:
     site = open_site(prepared.federation, prepared.experiment.model)
     network = site.network("single")
     start = Params.of({name: tensor.clone() for name, tensor in state_tensors(network).items()})
-    question = replace(algorithm.question(start, 1, keep=False), warmup_rounds=0)
+    asked = algorithm.signature_request(start, 1, keep=False)
+    asked = replace(asked, signature=replace(asked.signature, warmup_rounds=0))
     exchange = Exchange(round=0, seed=Seed(0))
     backends = ("torch", "native")
     local = {b: replace(algorithm.local, local_epochs=1, local_steps=0, backend=b) for b in backends}
@@ -58,7 +59,7 @@ def main() -> None:
 
     rows = []
     for client in prepared.federation.ids[: options.clients + 1]:
-        signature = seconds(sign, question, client)
+        signature = seconds(sign, asked, client)
         epochs = [seconds(train, Train(params=start, local=local[b]), client) for b in backends]
         rows.append([signature, *epochs])
     rows = rows[1:]  # the first one loads libraries

@@ -20,8 +20,8 @@ from feddag.runs.simulate import run
 
 VARIANTS = {
     "FedDAG": ["algorithm=feddag"],
-    "FedDAG*": ["algorithm=feddag", "algorithm.encoders=1"],
-    "FedDAG†": ["algorithm=feddag", "algorithm.sharing=false"],
+    "FedDAG*": ["algorithm=feddag", "algorithm.encoders.count=1"],
+    "FedDAG†": ["algorithm=feddag", "algorithm.encoders.sharing=false"],
     "FedAvg": ["algorithm=fedavg"],
 }
 SETTING = ["partition.kind=label-groups", "partition.label_share=0.2", "partition.alpha=0.25"]

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -24,9 +25,10 @@ import numpy as np
 
 from feddag.algorithms.feddag import FedDAG
 from feddag.clustering.agglomerative import agreement
-from feddag.clustering.pipeline import ClusteringResult
+from feddag.clustering.pipeline import ClusteringResult, cluster_signatures
+from feddag.core.algorithm import broadcast
 from feddag.experiment.settings import Experiment
-from feddag.learning.signature import Signature
+from feddag.learning.signature import Signature, items_of, sign
 from feddag.reporting.tables.events import EventLog
 from feddag.runs.simulate import Driver, Prepared, make_engine, prepare
 
@@ -75,10 +77,17 @@ def ask(prepared: Prepared, algorithm: FedDAG) -> tuple[dict[str, Signature], in
         try:
             driver = Driver(prepared, engine, Path(folder), log, lambda event: None)
             server = driver.server(0)
-            return algorithm.find_clusters(server)[0], algorithm.common_start(server)[1]
+            start, mask = server.initial_params(), (server.seed / "sketch").integer()
+            request = algorithm.signature_request(start, mask, keep=False)
+            return server.ask(sign, broadcast(request, server.clients)), mask
         finally:
             engine.close()
             log.close()
+
+
+def with_view(algorithm: FedDAG, view: Any) -> FedDAG:
+    """The same algorithm on other views of the clients."""
+    return replace(algorithm, clustering_options=replace(algorithm.clustering_options, views=view))
 
 
 class Signatures:
@@ -94,16 +103,15 @@ class Signatures:
         algorithm = self._experiment(recipe).build_algorithm()
         assert isinstance(algorithm, FedDAG)
         local = algorithm.local
-        vectors = Path(f"{self.name}_p{algorithm.vectors:g}.npz")
-        warm = f"{algorithm.warmup_rounds}x{local.local_epochs}_{local.batch_size}_{local.lr:g}"
+        vectors = Path(f"{self.name}_p{algorithm.signature.vectors:g}.npz")
+        warm = f"{algorithm.signature.warmup_rounds}x{local.local_epochs}_{local.batch_size}_{local.lr:g}"
         sketches = Path(f"{self.name}_warm{warm}.npz")
         train_now = trained and not sketches.exists()
         if train_now or not vectors.exists():
             # Without training, starting workers would cost more than all signatures.
             prepared = prepare(self._experiment(recipe, "process" if train_now else "inline"))
-            question = replace(algorithm, primary_start="random")  # nothing is asked of a warm model later
-            question = replace(question, similarity="fused" if train_now else "data")
-            found, mask = ask(prepared, question)
+            # No warm model is asked for later, so the data view alone trains nothing.
+            found, mask = ask(prepared, with_view(algorithm, "fused" if train_now else "data"))
             groups = [prepared.federation.groups[client] for client in found]
             _keep(found, mask, groups, vectors, sketches if train_now else None)
         with np.load(vectors) as stored:
@@ -155,16 +163,16 @@ def outcome(row: str, seed: int, result: ClusteringResult, planted: list[int]) -
         "ari": agreement(result.labels_N, planted),
         "count": result.count,
         "planted": len(set(planted)),
-        "weight": float(result.weights_N.mean()),
+        "weight": float(result.frame.weights_N.mean()),
         "tests": [
             [len(t.members), round(t.silhouette, 3), round(float(t.clouds.max(initial=0)), 3), t.split]
-            for t in result.choice.tests
+            for t in result.cut.tests
         ],
     }
 
 
 def show(rows: list[str], results: list[dict], print_line: Callable[[str], None] = print) -> None:
-    """One line a row: mean and least agreement, share of exact counts, counts found."""
+    """One line per row: mean and least agreement, share of exact counts, counts found."""
     print_line(f"{'row':<18}{'ARI mean':>9}{'ARI least':>10}{'exact':>7}  clusters found (planted)")
     for row in rows:
         found = [r for r in results if r["row"] == row]
@@ -178,7 +186,7 @@ def show(rows: list[str], results: list[dict], print_line: Callable[[str], None]
 
 
 def main() -> None:
-    """Every row, seed, view and recipe; one table a view and recipe."""
+    """Every row, seed, view and recipe; one table per view and recipe."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -200,7 +208,7 @@ def main() -> None:
     options = parser.parse_args()
     settings = list(options.settings)
     if options.rounds is not None:
-        settings.append(f"algorithm.warmup_rounds={options.rounds}")
+        settings.append(f"algorithm.signature.warmup_rounds={options.rounds}")
     if options.epochs is not None:
         settings.append(f"training.local_epochs={options.epochs}")
     trained = options.views != ["data"]
@@ -214,7 +222,10 @@ def main() -> None:
                 signed = time.perf_counter() - begin
                 for view in options.views:
                     begin = time.perf_counter()
-                    result = replace(algorithm, similarity=view).cluster(signatures, mask)
+                    chosen = with_view(algorithm, view)
+                    result = cluster_signatures(
+                        items_of(signatures), chosen.clustering_options, chosen.graph, seed=mask
+                    )
                     found = outcome(row, seed, result, planted)
                     found |= {"view": view, "recipe": recipe, "sign_seconds": round(signed, 2)}
                     found |= {"cluster_seconds": round(time.perf_counter() - begin, 2)}

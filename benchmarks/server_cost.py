@@ -113,13 +113,16 @@ def literal_angles(items: list, counts: np.ndarray) -> np.ndarray:
 
 def measure(n: int, width: int) -> dict:
     """All steps at one size, in this process."""
-    from feddag.clustering.agglomerative import agreement, link, score_cuts
+    from feddag.clustering.agglomerative import agreement, link
     from feddag.clustering.angles import KeptAngles
-    from feddag.clustering.choice import choose
     from feddag.clustering.complementarity import cluster_alignment, complementarity_graph
-    from feddag.clustering.fusion import entropy_weights, fuse
-    from feddag.clustering.pipeline import ClusteringOptions, structure_fusion_weight
-    from feddag.clustering.similarity import data_angles, gradient_angles, min_max, normalised
+    from feddag.clustering.cut import choose_cut
+    from feddag.clustering.fusion import entropy_weights, fuse, structure_weight
+    from feddag.clustering.items import Items
+    from feddag.clustering.options import ClusteringOptions
+    from feddag.clustering.proximity import measure as measure_angles
+    from feddag.clustering.scores import score_cuts
+    from feddag.clustering.similarity import gradient_angles, min_max, normalised
 
     report: dict = {"clients": n, "width": width, "steps": {}}
 
@@ -138,31 +141,25 @@ def measure(n: int, width: int) -> dict:
         report["steps"]["bare products of all vectors (bound)"] = [*bare_products(n, width), 0.0, 0.0]
         if n <= 100:
             step("literal loop over pairs and classes", literal_angles, items, counts)
-        step("data angles, pairs (paper)", data_angles, items, counts)
+        together = Items.of(items, counts)
+        paper = ClusteringOptions(views="data", angles="pairs", class_weighting="frequency")
+        step("data angles, pairs (paper)", measure_angles, together, paper)
         kept = KeptAngles()
-        data = step(
-            "data angles, subspaces (default)",
-            data_angles,
-            items,
-            counts,
-            kind="subspace",
-            weighting="reliability",
-            keep=kept,
-        )
+        default = ClusteringOptions(views="data")
+        _, views = step("data angles, subspaces (default)", measure_angles, together, default, kept)
+        data = views.data
         gradient = step("gradient angles", gradient_angles, sketches)
         data, gradient = normalised(data, min_max(data)), normalised(gradient, min_max(gradient))
-        weight = step("fusion weight (default)", structure_fusion_weight, data, gradient, ClusteringOptions())
+        weight = step("fusion weight (default)", structure_weight, data, gradient, ClusteringOptions())
         step("fusion weights by entropy", entropy_weights, data, gradient)
         fused = step("fused matrix", fuse, data, gradient, np.full(n, weight))
         linked = step("linkage", link, fused)
         step("20 cuts scored", score_cuts, fused, linked)
-        choice = step("whole choice, with linkage and cuts", choose, fused)
+        cut = step("whole choice, with linkage and cuts", choose_cut, fused)
         name = "alignment, from kept angles" if kept.blocks is not None else "alignment, of a sample"
-        alignment = step(
-            name, cluster_alignment, items, choice.labels_N, CLASSES, kind="subspace", known=kept.blocks
-        )
-        step("graph", complementarity_graph, counts, choice.labels_N, alignment, distances_NN=fused)
-    report["agreement"] = agreement(choice.labels_N, np.arange(n) % GROUPS)
+        alignment = step(name, cluster_alignment, together, cut.labels_N, "subspace", known=kept.blocks)
+        step("graph", complementarity_graph, counts, cut.labels_N, alignment, distances_NN=fused)
+    report["agreement"] = agreement(cut.labels_N, np.arange(n) % GROUPS)
     return report
 
 

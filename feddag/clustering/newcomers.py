@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which cluster each newcomer joins, while everyone else stays (the paper's newcomers, made safe)."""
+"""Which cluster each newcomer joins, while all old clients stay in theirs."""
 
 from dataclasses import dataclass, replace
 

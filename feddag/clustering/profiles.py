@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient profiles (CFL-GP): what N clients told at K models, D coordinates each, and its clustering."""
+"""Gradient profiles (CFL-GP): gradients of N clients at K models, D coordinates each, and their clusters."""
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -9,27 +9,27 @@ from feddag.clustering.spectral import kmeans_labels
 
 
 def complete_blocks(counts_NK: IntArray) -> IntArray:
-    """Which models as many clients told of as of any other: the blocks in which clients can be compared."""
-    told_K = (counts_NK > 0).sum(0)
-    return np.flatnonzero((told_K == told_K.max()) & (told_K > 0))
+    """The models with the most reports: only there can the largest number of clients be compared."""
+    reports_K = (counts_NK > 0).sum(0)
+    return np.flatnonzero((reports_K == reports_K.max()) & (reports_K > 0))
 
 
 def comparable(profile_NKD: FloatArray, counts_NK: IntArray) -> FloatArray:
-    """The profile's complete blocks, 0 elsewhere; the others' mean stands for a client that told nothing.
+    """The profile's complete blocks, 0 elsewhere; a client without a report gets the mean of the others.
 
-    Gaps would set those who told apart from those who did not: clusters would be cohorts.
+    With gaps instead, clients with a report would differ from those without: clusters would be cohorts.
     """
     result = np.zeros_like(profile_NKD)
     for k in complete_blocks(counts_NK):
-        told_N = counts_NK[:, k] > 0
-        result[:, k] = np.where(told_N[:, None], profile_NKD[:, k], profile_NKD[told_N, k].mean(0))
+        reported_N = counts_NK[:, k] > 0
+        result[:, k] = np.where(reported_N[:, None], profile_NKD[:, k], profile_NKD[reported_N, k].mean(0))
     return result
 
 
 def leading_directions(columns_NM: FloatArray, most: int | None) -> FloatArray:
     """Leading left singular vectors of the matrix whose columns are given, as rows of length M.
 
-    Without a number: as many as stand before the largest gap of singular values, but at least 3.
+    If `most` is None, their number is that of the singular values before the largest gap, but at least 3.
     """
     columns_NM = columns_NM.astype(np.float64)
     squares, right = np.linalg.eigh(columns_NM @ columns_NM.T)  # N × N, far smaller than the matrix itself

@@ -7,7 +7,7 @@ from feddag.clustering.agglomerative import merge_thresholds, merges_at, top_nod
 from feddag.clustering.arrays import FloatArray, IntArray, canonical_labels, row_blocks
 
 MAX_CLUSTERS = 1000
-"""Cuts into more clusters are not tried. Only equal heights give so many, and they are no useful answer."""
+"""Cuts into more clusters are not tried: only many merges of equal height give them, and they help nobody."""
 
 TIE = 1e-12
 """Mean distances that differ by less are equal: sums of the same numbers round differently by order."""

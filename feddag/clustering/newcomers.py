@@ -10,7 +10,7 @@ from feddag.clustering.arrays import FloatArray, IntArray
 from feddag.clustering.fusion import pair_weights
 from feddag.clustering.items import Items
 from feddag.clustering.options import ClusteringOptions
-from feddag.clustering.proximity import Frame, fused_between, scaled, views_between
+from feddag.clustering.proximity import Frame, fused_between, proximity_among, scaled, views_between
 
 
 @dataclass(frozen=True)
@@ -31,19 +31,14 @@ def place_newcomers(
 ) -> Placement:
     """Clusters of newcomers; old items never move, and all constants are those of the first clustering.
 
-    Everyone is clustered once at the kept threshold. A newcomer joins the old cluster that is most common in
-    its group. In a group without old items, `least_new` or more newcomers open a cluster; fewer join the
-    nearest one.
+    Everyone is clustered once at the kept threshold. A newcomer joins the old cluster in its group; if there
+    are several, the nearest of them. In a group without old items, `least_new` or more newcomers open a
+    cluster; fewer join the nearest one.
     """
     of_new = newcomer_frame(new, old, frame)
     distances_MN, weights_M = newcomer_distances(new, of_new, old, frame)
     of_new = replace(of_new, weights_N=weights_M)
-    # Known limit: with learned fusion weights (entropy, mlp) this measures old items by weights that are
-    # learned anew, not by their stored ones, so newcomers may join a wrong cluster. Other fusions are exact.
-    distances_NN = newcomer_distances(old, frame, old, frame)[0]
-    among_MM = newcomer_distances(new, of_new, new, of_new)[0]
-    among_MM = (among_MM + among_MM.T) / 2  # weights learned per row are not symmetric
-    np.fill_diagonal(among_MM, 0)
+    distances_NN, among_MM = proximity_among(old, frame), proximity_among(new, of_new)
     everyone = np.block([[distances_NN, distances_MN.T], [distances_MN, among_MM]])
     groups = cut(link(everyone.astype(np.float64), frame.options.linkage), threshold)
     n, count = len(labels_N), int(labels_N.max(initial=-1)) + 1
@@ -55,7 +50,8 @@ def place_newcomers(
     for m, group in enumerate(groups[n:].tolist()):
         companions = labels_N[groups[:n] == group]
         if len(companions):
-            labels.append(int(np.bincount(companions).argmax()))
+            among = np.unique(companions)
+            labels.append(int(among[near_MZ[m, among].argmin()]))
         elif int((groups[n:] == group).sum()) >= least_new:
             if group not in opened:
                 opened[group] = count + len(opened)

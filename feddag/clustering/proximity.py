@@ -130,20 +130,19 @@ def scaled(frame: Frame, views: ViewAngles) -> tuple[FloatArray, FloatArray]:
     )
 
 
+def proximity_among(items: Items, frame: Frame, views: ViewAngles | None = None) -> FloatArray:
+    """A of Eq. 7 between items whose frame is known: by their stored weights, nothing is learned anew."""
+    views = views or views_between(frame, items, items, frame)
+    pairs_NN = pair_weights(frame.weights_N, slice(0, len(items)), frame.options.fusion_rule)
+    return _symmetric(fused_between(frame, views, pairs_NN))
+
+
 def shown_views(items: Items, frame: Frame) -> dict[str, View]:
     """The views of items whose frame is known, for people: measured again, nothing is found anew."""
     views = views_between(frame, items, items, frame)
-    pairs_NN = pair_weights(frame.weights_N, slice(0, len(items)), frame.options.fusion_rule)
-    found = {
-        "Data angles": (views.data, "degrees"),
-        "Gradient angles": (views.gradient, "degrees"),
-        "Proximity": (fused_between(frame, views, pairs_NN), "0 near, 1 far"),
-    }
-    return {
-        name: View(_symmetric(matrix_NN), unit)
-        for name, (matrix_NN, unit) in found.items()
-        if matrix_NN is not None
-    }
+    angles = {"Data angles": views.data, "Gradient angles": views.gradient}
+    found = {name: View(_symmetric(a_NN), "degrees") for name, a_NN in angles.items() if a_NN is not None}
+    return {**found, "Proximity": View(proximity_among(items, frame, views), "0 near, 1 far")}
 
 
 def _symmetric(matrix_NN: FloatArray) -> FloatArray:

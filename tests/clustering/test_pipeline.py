@@ -105,12 +105,7 @@ def test_newcomers_are_measured_with_the_old_constants_and_land_near_their_group
     assert truth[rows.argmin(axis=1)].tolist() == [0, 1, 2]
 
 
-KNOWN_LIMIT = pytest.mark.xfail(reason="learned weights of old items are not used, see place_newcomers")
-
-
-@pytest.mark.parametrize(
-    "options", [pytest.param(o, marks=KNOWN_LIMIT if o is PAPER else ()) for o in OPTIONS]
-)
+@pytest.mark.parametrize("options", OPTIONS)
 def test_newcomers_join_the_cluster_of_their_group(options):
     new, old, result, _ = with_newcomers(options)
     placed = place_newcomers(new, old, result.labels_N, result.frame, result.cut.threshold)

@@ -50,7 +50,7 @@ def test_a_log_goes_on_after_the_bytes_that_are_kept(tmp_path: Path) -> None:
     assert [e["event"] for e in read_events(tmp_path / "log")] == ["kept", "new"]
 
 
-@pytest.mark.parametrize("damage", [b"", b"{}", b"{\"event\": \"kepd\"}\n", b"\0" * 18])
+@pytest.mark.parametrize("damage", [b"", b"{}", b'{"event": "kepd"}\n', b"\0" * 18])
 def test_a_log_that_was_changed_since_the_checkpoint_is_refused(tmp_path: Path, damage: bytes) -> None:
     log = EventLog(tmp_path / "log")
     log.write("kept")

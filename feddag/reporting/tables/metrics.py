@@ -13,7 +13,7 @@ PROTOCOL = (
     "the standard deviation over clients. 'before' is the model that the server gives the client (this is "
     "the main result), 'after' is the same model after local training on the client's training samples. "
     "'final' is the last round, 'chosen' is the round with the best mean balanced accuracy on validation "
-    "samples, which are held out from the training data. Test samples are never used to choose anything."
+    "samples, which are held out from the training data; test samples choose nothing."
 )
 
 

@@ -126,6 +126,10 @@ class Watcher:
             balanced = percent(test["balanced_accuracy"])
             self._line(f"round {event['round']}/{self.rounds}  {self.accuracy}balanced {balanced}")
 
+    def _on_newcomers(self, event: Event) -> None:
+        joined = plural(len(event["clients"]), "client")
+        self._line(f"round {event['round']}/{self.rounds}  {joined} joined: {listed(event['clients'])}")
+
     def _on_finished(self, event: Event) -> None:
         if self._bar is not None:
             self._bar.stop()

@@ -226,6 +226,8 @@ def test_absorbed_clusters_are_explained_where_the_plain_cut_differs(tmp_path: P
     low = dataclasses.replace(known.tree, threshold=0.1)
     _, page = written(tmp_path, dataclasses.replace(known, tree=low))
     assert "but 2 clusters are in use" in page.text
+    # matplotlib writes each text of a picture into a comment
+    assert "<!-- in use: 2 -->" in (tmp_path / "page" / "thresholds.svg").read_text()
 
 
 def test_equal_weights_are_a_sentence_and_not_a_chart(tmp_path: Path) -> None:

@@ -139,6 +139,11 @@ def test_the_bar_shows_hostile_tasks_as_they_are() -> None:
     assert "start  [/b] 1/3" in recorded(console)
 
 
+def test_clients_that_join_are_named() -> None:
+    text = shown({"event": "newcomers", "round": 1, "clients": ["[/b]"]})
+    assert text == "round 1/2  1 client joined: [/b]\n"
+
+
 def test_unknown_events_are_ignored() -> None:
     assert shown({"event": "something new"}) == ""
 

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from feddag.reporting.tables.events import read_events
+from feddag.reporting.tables.log import read_events
 
 from feddag.cli.main import main
 from feddag.compare.grid import ComparisonGrid, _mentions_planted, _merged, _with_number, settings_over

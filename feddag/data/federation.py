@@ -2,7 +2,7 @@
 """Federation: which client holds which samples. Samples stay in shared, memory-mapped pools."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -111,12 +111,11 @@ class Federation:
         shares = [self.clients[c] for c in self.ids]
         for split in ("train", "validation", "test"):
             parts = [getattr(s, split) for s in shares]
-            unique = {id(p): p for p in parts}  # clients with equal test views share one array
-            place = {key: i for i, key in enumerate(unique)}
-            ends = np.cumsum([len(p) for p in unique.values()], dtype=np.int64)
-            np.save(folder / f"rows_{split}.npy", np.concatenate([NO_INDICES, *unique.values()]))
+            unique, which = distinct_arrays(parts)  # clients with equal test views share one array
+            ends = np.cumsum([len(p) for p in unique], dtype=np.int64)
+            np.save(folder / f"rows_{split}.npy", np.concatenate([NO_INDICES, *unique]))
             np.save(folder / f"ends_{split}.npy", ends)
-            np.save(folder / f"which_{split}.npy", np.array([place[id(p)] for p in parts]))
+            np.save(folder / f"which_{split}.npy", which)
         identity = np.arange(self.num_classes)
         np.save(
             folder / "relabel.npy", np.stack([identity if s.relabel is None else s.relabel for s in shares])
@@ -160,6 +159,17 @@ class Federation:
             source=Source(**description["source"]),
             scaling=Scaling(scaling["unit"], tuple(scaling["mean"]), tuple(scaling["std"])),
         )
+
+
+def distinct_arrays(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Each array object once, in order of appearance, and for every given array its place in that list."""
+    places: dict[int, int] = {}
+    unique = []
+    for array in arrays:
+        if id(array) not in places:
+            places[id(array)] = len(unique)
+            unique.append(array)
+    return unique, np.array([places[id(array)] for array in arrays], dtype=np.int64)
 
 
 def _store(array: np.ndarray, path: Path) -> str:

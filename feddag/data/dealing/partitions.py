@@ -24,7 +24,7 @@ from feddag.data.dealing.allocate import (
 
 
 @dataclass(frozen=True)
-class Task:
+class DealingJob:
     """What is to be dealt: the labels of one block of samples, to how many clients, drawn from what."""
 
     y: np.ndarray
@@ -37,7 +37,7 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Plan:
+class PlantedGroups:
     """Planted structure, drawn once for all clients: group of each client and the classes it may hold."""
 
     groups: np.ndarray | None = None
@@ -49,17 +49,23 @@ class Plan:
 # -- planted structure ---------------------------------------------------------------------------------
 
 
-def one_group(num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator) -> Plan:
+def one_group(
+    num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator
+) -> PlantedGroups:
     """All clients are alike."""
-    return Plan(groups=np.zeros(clients, dtype=np.int64))
+    return PlantedGroups(groups=np.zeros(clients, dtype=np.int64))
 
 
-def no_groups(num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator) -> Plan:
+def no_groups(
+    num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator
+) -> PlantedGroups:
     """Every client is different; there is no true grouping."""
-    return Plan()
+    return PlantedGroups()
 
 
-def label_groups(num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator) -> Plan:
+def label_groups(
+    num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator
+) -> PlantedGroups:
     """Distribution I: each group holds ρ% of the labels, labels nobody holds yet first."""
     groups = 5 if config.groups is None else config.groups
     size = max(1, round(config.label_share * num_classes))
@@ -74,10 +80,12 @@ def label_groups(num_classes: int, clients: int, config: PartitionConfig, rng: n
     for _ in range(groups):
         fresh, unheld = unheld[:size], unheld[size:]
         label_sets.append(_distinct_set(fresh, size, num_classes, label_sets, rng))
-    return _plan_from_sets(label_sets, _sequential_membership(clients, groups, rng), num_classes)
+    return _groups_from_sets(label_sets, _sequential_membership(clients, groups, rng), num_classes)
 
 
-def label_pairs(num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator) -> Plan:
+def label_pairs(
+    num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator
+) -> PlantedGroups:
     """The many-cluster setting: each group holds its own pair of labels, clients spread evenly."""
     groups = 11 if config.groups is None else config.groups
     _enough_clients(clients, groups)
@@ -88,7 +96,7 @@ def label_pairs(num_classes: int, clients: int, config: PartitionConfig, rng: np
             f"have only {len(pairs)} pairs"
         )
     chosen = [pairs[i] for i in rng.choice(len(pairs), size=groups, replace=False)]
-    return _plan_from_sets(chosen, rng.permutation(np.arange(clients) % groups), num_classes)
+    return _groups_from_sets(chosen, rng.permutation(np.arange(clients) % groups), num_classes)
 
 
 def _enough_clients(clients: int, groups: int) -> None:
@@ -133,106 +141,108 @@ def _sequential_membership(clients: int, groups: int, rng: np.random.Generator) 
     return member
 
 
-def _plan_from_sets(label_sets: list[tuple[int, ...]], member: np.ndarray, num_classes: int) -> Plan:
+def _groups_from_sets(
+    label_sets: list[tuple[int, ...]], member: np.ndarray, num_classes: int
+) -> PlantedGroups:
     holds_GC = np.zeros((len(label_sets), num_classes), dtype=bool)
     for g, labels in enumerate(label_sets):
         holds_GC[g, list(labels)] = True
     unheld = np.flatnonzero(~holds_GC.any(axis=0))
     notes = {"unused labels": " ".join(map(str, unheld))} if len(unheld) else {}
     names = tuple("labels " + " ".join(map(str, labels)) for labels in label_sets)
-    return Plan(groups=member, holds_NC=holds_GC[member], names=names, notes=notes)
+    return PlantedGroups(groups=member, holds_NC=holds_GC[member], names=names, notes=notes)
 
 
 # -- dealing -------------------------------------------------------------------------------------------
 
 
-def iid(task: Task) -> list[np.ndarray]:
+def iid(job: DealingJob) -> list[np.ndarray]:
     """Equal sizes (they differ by at most one), every class in the same proportion up to chance."""
-    _enough_samples(task, 1)
-    return np.array_split(task.rng.permutation(len(task.y)), task.clients)
+    _enough_samples(job, 1)
+    return np.array_split(job.rng.permutation(len(job.y)), job.clients)
 
 
-def by_holders(task: Task) -> list[np.ndarray]:
+def by_holders(job: DealingJob) -> list[np.ndarray]:
     """Each label over its holders by Dirichlet(α'), every holder at least one sample of it."""
-    assert task.holds_NC is not None
-    available = np.bincount(task.y, minlength=task.num_classes)
-    counts = np.zeros((task.clients, task.num_classes), dtype=np.int64)
-    for c in range(task.num_classes):
-        holders = np.flatnonzero(task.holds_NC[:, c])
+    assert job.holds_NC is not None
+    available = np.bincount(job.y, minlength=job.num_classes)
+    counts = np.zeros((job.clients, job.num_classes), dtype=np.int64)
+    for c in range(job.num_classes):
+        holders = np.flatnonzero(job.holds_NC[:, c])
         if len(holders) > available[c]:
             raise InvalidInput(
-                f"partition.kind '{task.config.kind}': class {c}{task.place} has {available[c]} training "
+                f"partition.kind '{job.config.kind}': class {c}{job.place} has {available[c]} training "
                 f"samples, but {len(holders)} clients hold it and each needs at least 1"
             )
         if len(holders):
-            shares = dirichlet(task.config.alpha, len(holders), task.rng)
+            shares = dirichlet(job.config.alpha, len(holders), job.rng)
             counts[holders, c] = round_to_total(shares, int(available[c]), least=1)
-    return deal(task.y, counts, task.rng)
+    return deal(job.y, counts, job.rng)
 
 
-def lda(task: Task) -> list[np.ndarray]:
+def lda(job: DealingJob) -> list[np.ndarray]:
     """Distribution III: latent Dirichlet allocation, in the class-wise form or that of Hsu et al."""
-    least = _least(task)
-    counts = _lda_classwise(task) if task.config.form == "classwise" else _lda_hsu(task)
-    return deal(task.y, raise_to_least(counts, least, task.rng), task.rng)
+    least = _least(job)
+    counts = _lda_classwise(job) if job.config.form == "classwise" else _lda_hsu(job)
+    return deal(job.y, raise_to_least(counts, least, job.rng), job.rng)
 
 
-def _lda_classwise(task: Task) -> np.ndarray:
+def _lda_classwise(job: DealingJob) -> np.ndarray:
     """Each class over the clients by Dirichlet(α'); who already has the mean size gets no more classes."""
-    available = np.bincount(task.y, minlength=task.num_classes)
-    counts = np.zeros((task.clients, task.num_classes), dtype=np.int64)
-    sizes = np.zeros(task.clients, dtype=np.int64)
-    for c in task.rng.permutation(task.num_classes):
-        logs = log_dirichlet(np.full(task.clients, task.config.alpha), task.rng)
-        below_mean = sizes * task.clients < len(task.y)
+    available = np.bincount(job.y, minlength=job.num_classes)
+    counts = np.zeros((job.clients, job.num_classes), dtype=np.int64)
+    sizes = np.zeros(job.clients, dtype=np.int64)
+    for c in job.rng.permutation(job.num_classes):
+        logs = log_dirichlet(np.full(job.clients, job.config.alpha), job.rng)
+        below_mean = sizes * job.clients < len(job.y)
         if available[c]:  # samples are left, so at least one client is below the mean
             counts[:, c] = round_to_total(normalise(logs, below_mean), int(available[c]))
             sizes += counts[:, c]
     return counts
 
 
-def _lda_hsu(task: Task) -> np.ndarray:
+def _lda_hsu(job: DealingJob) -> np.ndarray:
     """Each client has a class mix from Dirichlet(α'·class shares) and the same size; classes run out."""
-    left = np.bincount(task.y, minlength=task.num_classes)
+    left = np.bincount(job.y, minlength=job.num_classes)
     shares = left / left.sum()
     present = left > 0
-    counts = np.zeros((task.clients, task.num_classes), dtype=np.int64)
-    sizes = np.full(task.clients, len(task.y) // task.clients)
-    sizes[: len(task.y) % task.clients] += 1
-    alphas = np.where(present, task.config.alpha * shares, 1.0)
-    logs_NC = log_dirichlet(np.broadcast_to(alphas, counts.shape), task.rng)
-    for i in range(task.clients):
+    counts = np.zeros((job.clients, job.num_classes), dtype=np.int64)
+    sizes = np.full(job.clients, len(job.y) // job.clients)
+    sizes[: len(job.y) % job.clients] += 1
+    alphas = np.where(present, job.config.alpha * shares, 1.0)
+    logs_NC = log_dirichlet(np.broadcast_to(alphas, counts.shape), job.rng)
+    for i in range(job.clients):
         wanted = int(sizes[i])
         while wanted:  # every pass ends or empties at least one class
-            drawn = np.minimum(task.rng.multinomial(wanted, normalise(logs_NC[i], left > 0)), left)
+            drawn = np.minimum(job.rng.multinomial(wanted, normalise(logs_NC[i], left > 0)), left)
             counts[i] += drawn
             left = left - drawn
             wanted -= int(drawn.sum())
     return counts
 
 
-def quantity(task: Task) -> list[np.ndarray]:
+def quantity(job: DealingJob) -> list[np.ndarray]:
     """Sizes from Dirichlet(α'), classes by chance."""
-    least = _least(task)
-    shares = dirichlet(task.config.alpha, task.clients, task.rng)
-    sizes = round_to_total(shares, len(task.y), least=least)
-    return np.split(task.rng.permutation(len(task.y)), np.cumsum(sizes)[:-1])
+    least = _least(job)
+    shares = dirichlet(job.config.alpha, job.clients, job.rng)
+    sizes = round_to_total(shares, len(job.y), least=least)
+    return np.split(job.rng.permutation(len(job.y)), np.cumsum(sizes)[:-1])
 
 
-def _least(task: Task) -> int:
+def _least(job: DealingJob) -> int:
     """Samples every client must hold: the setting, else 10, or half the mean where that is less."""
-    if task.config.min_samples is not None:
-        _enough_samples(task, task.config.min_samples)
-        return task.config.min_samples
-    _enough_samples(task, 1)
-    return max(1, min(10, len(task.y) // (2 * task.clients)))
+    if job.config.min_samples is not None:
+        _enough_samples(job, job.config.min_samples)
+        return job.config.min_samples
+    _enough_samples(job, 1)
+    return max(1, min(10, len(job.y) // (2 * job.clients)))
 
 
-def _enough_samples(task: Task, least: int) -> None:
-    if task.clients * least > len(task.y):
+def _enough_samples(job: DealingJob, least: int) -> None:
+    if job.clients * least > len(job.y):
         raise InvalidInput(
-            f"partition.kind '{task.config.kind}': {task.clients} clients with at least {least} training "
-            f"samples each need {task.clients * least} samples{task.place}, but there are {len(task.y)}"
+            f"partition.kind '{job.config.kind}': {job.clients} clients with at least {least} training "
+            f"samples each need {job.clients * least} samples{job.place}, but there are {len(job.y)}"
         )
 
 
@@ -241,8 +251,8 @@ class PartitionKind:
     """One base kind: a line of help, how its structure is planted, how samples are dealt."""
 
     help: str
-    plan: Callable[[int, int, PartitionConfig, np.random.Generator], Plan]
-    split: Callable[[Task], list[np.ndarray]] | None = None  # None: by owner
+    plant: Callable[[int, int, PartitionConfig, np.random.Generator], PlantedGroups]
+    split: Callable[[DealingJob], list[np.ndarray]] | None = None  # None: by owner
 
 
 PARTITIONS: dict[str, PartitionKind] = {

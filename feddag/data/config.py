@@ -64,6 +64,14 @@ class DataConfig(_Settings):
     client: str = Field(
         default="client", description="name = 'own': the column with the client, in one table"
     )
+    features: tuple[str, ...] = Field(
+        default=(), description="name = 'own': the columns to use; default: all except label and client"
+    )
+    missing: Literal["refuse", "drop", "impute"] = Field(
+        default="refuse",
+        description="name = 'own': missing values are an error, their rows are dropped, "
+        "or they are filled with the mean of the training samples",
+    )
     test_share: float = Field(
         default=0.2, gt=0, lt=1, description="share held out for testing where the data has no test part"
     )

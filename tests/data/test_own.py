@@ -9,8 +9,9 @@ from feddag.core.errors import InvalidInput
 from feddag.core.seeds import Seed
 from feddag.data.build import build_federation, partition_dataset
 from feddag.data.config import DataConfig, PartitionConfig
-from feddag.data.datasets.own import dataset_from_clients, dataset_from_hugging_face
-from feddag.data.own import client_facts, read_own
+from feddag.data.memory import dataset_from_clients, dataset_from_hugging_face
+from feddag.data.own.checking import client_facts
+from feddag.data.own.reading import read_own
 
 
 def rows(path, header, lines):
@@ -122,24 +123,26 @@ def test_everything_that_is_wrong_is_said_at_once(folder):
     rows(folder / "words.csv", ["a", "label"], [["x", 1], ["y", 0]])
     rows(folder / "ragged.csv", ["a", "label"], [[1, 1], [2]])
     rows(folder / "unlabelled.csv", ["a", "b"], [[1, 1]])
-    problems = "\n".join(read_own(folder, "label", "client").problems)
+    reading = read_own(folder)
+    problems = "\n".join(reading.problems)
     for sentence in (
         "short: x has 10 samples but y has shape (9,)",
-        "holes: 1 missing or infinite values in x",
+        "1 missing value: feature 0 1 (in holes); set data.missing to 'drop' or 'impute'",
         "other: samples of shape (3,), others have (4,)",
         "half.npz: no array 'y'; it has x",
         "fractions: y holds fractions such as 0.5; expected classes",
         "objects.npz: holds Python objects, which are never read",
-        "'b&d': a client's name may have letters",
         "rubbish.npz: not an .npz file",
         "notes.txt: expected a folder or an .npz, .csv or .parquet file per client",
         "empty/: no images in class folders",
-        "words.csv: column 'a' holds text; features must be numbers",
+        "words.csv: column 'a' (2 different texts in 2 rows, which looks like an id) cannot be a feature",
         "ragged.csv, line 3: 2 values expected, got 1",
         "unlabelled.csv: no label column 'label'; it has a, b",
     ):
         assert sentence in problems
     assert "good" not in problems
+    assert "b&d" not in problems
+    assert "client names are changed so that they can be file names: 'b&d' is 'b-d'" in reading.warnings
 
 
 def test_loading_wrong_data_names_the_first_problem_and_how_many_more(folder, tmp_path):
@@ -166,9 +169,7 @@ def test_images_of_different_sizes_are_named(folder):
     (folder / "c" / "cat").mkdir(parents=True)
     for i, size in enumerate((4, 5)):
         Image.fromarray(np.zeros((size, size), np.uint8)).save(folder / "c" / "cat" / f"{i}.png")
-    assert read_own(folder, "label", "client").problems == [
-        "c/: images of different sizes (4×4 and 5×5); all must be equal"
-    ]
+    assert read_own(folder).problems == ["c/: images of different sizes (4×4 and 5×5); all must be equal"]
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "text"])
@@ -178,7 +179,7 @@ def test_a_path_that_is_no_data_is_one_sentence(tmp_path, what):
         path.mkdir()
     elif what == "text":
         path.write_text("hello")
-    (problem,) = read_own(path, "label", "client").problems
+    (problem,) = read_own(path).problems
     assert "expected" in problem or "is not" in problem
 
 
@@ -186,9 +187,7 @@ def test_the_check_tells_counts_shapes_classes_and_missing_values(folder):
     x, y = samples(10, classes=3)
     x[0, 0] = np.nan
     np.savez(folder / "a.npz", x=x, y=y)
-    assert client_facts(read_own(folder, "label", "client")) == [
-        ("a", "10", "", "4", "float32", "3: 0, 1, 2", "1")
-    ]
+    assert client_facts(read_own(folder)) == [("a", "10", "", "4", "float32", "3: 0, 1, 2", "1")]
 
 
 def test_a_python_object_with_clients():

@@ -18,7 +18,8 @@ def sha256_of_files(paths: Iterable[Path], root: Path) -> str:
     """SHA-256 over the names below root and the contents of files."""
     digest = hashlib.sha256()
     for name, path in sorted((path.relative_to(root).as_posix(), path) for path in paths):
-        digest.update(f"{name} {sha256_of_file(path)}\n".encode())
+        line = f"{name} {sha256_of_file(path)}\n"
+        digest.update(line.encode(errors="surrogateescape"))  # file names need not be valid text
     return digest.hexdigest()
 
 

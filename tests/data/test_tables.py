@@ -232,7 +232,9 @@ def test_client_names_with_spaces_are_made_safe_and_stay_different(folder):
 
 
 def test_numbers_that_name_clients_stay_as_they_are_written(tmp_path):
-    path = write(tmp_path / "a.csv", ["client", "u", "label"], [[f"00{i % 2}", i / 3, i % 2] for i in range(8)])
+    path = write(
+        tmp_path / "a.csv", ["client", "u", "label"], [[f"00{i % 2}", i / 3, i % 2] for i in range(8)]
+    )
     assert [c.name for c in read(path).clients] == ["000", "001"]
 
 
@@ -309,7 +311,9 @@ def test_parquet_columns_of_every_kind(folder, tmp_path):
 # -- anything ------------------------------------------------------------------------------------------
 
 CELLS = st.one_of(
-    st.sampled_from(["", "NA", "1", "2.5", "-3", "inf", "1e400", "yes", "no", "0x1", "1_0", " 4 ", '"', "\n"]),
+    st.sampled_from(
+        ["", "NA", "1", "2.5", "-3", "inf", "1e400", "yes", "no", "0x1", "1_0", " 4 ", '"', "\n"]
+    ),
     st.text(max_size=4).filter(lambda text: "\0" not in text and text.isprintable()),
 )
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading images: atlases of tiles, and single files of any size."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
@@ -14,7 +15,7 @@ from feddag.data.files.guard import require_plain_file
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
 # What a file with such a name may really be. Formats that start other programs (EPS) are not among them.
-FORMATS = ("PNG", "JPEG", "MPO", "BMP", "DIB", "WEBP", "GIF", "TIFF", "PPM")
+FORMATS = ("PNG", "JPEG", "BMP", "DIB", "WEBP", "GIF", "TIFF", "PPM")
 CHUNK = 512
 MOST_PIXELS = 1 << 27  # an image that claims to have more is refused before it is decoded
 Image.MAX_IMAGE_PIXELS = MOST_PIXELS
@@ -71,8 +72,12 @@ def _opened(source: Path | bytes, name: str) -> Iterator[Image.Image]:
     """An image whose header was read; every error inside the block becomes one sentence."""
     if isinstance(source, Path):
         require_plain_file(source, name)
+    Image.init()  # Pillow knows only some formats before this
     try:
-        with Image.open(BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS) as image:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the next check refuses instead
+            found = Image.open(BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
+        with found as image:
             if image.width * image.height > MOST_PIXELS:
                 raise InvalidInput(
                     f"{name}: {image.width:,}×{image.height:,} pixels are more than can be read "

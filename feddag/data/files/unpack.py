@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Safe unpacking: plain files and folders only, below one folder, limited in size, all or none."""
 
+import lzma
 import os
 import tarfile
 import tempfile
@@ -13,6 +14,15 @@ from typing import IO
 from feddag.core.errors import InvalidInput
 
 CHUNK = 1 << 20
+DAMAGED = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+)
 
 
 def unpack(
@@ -34,8 +44,12 @@ def unpack(
                 raise InvalidInput(f"{archive.name}: {problem}; nothing was kept of what it held")
             for top in sorted(staging.iterdir()):
                 _move(top, folder / top.name)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError) as error:
+    except DAMAGED as error:
         raise InvalidInput(f"{archive.name}: damaged archive ({error})") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise  # the disk, not the archive
+        raise InvalidInput(f"{archive.name}: damaged archive ({error})") from error  # bz2 and gzip
 
 
 def _unpack_one(archive: Path, staging: Path, limit: int) -> int:

@@ -13,6 +13,7 @@ from feddag.data.own.clients import ClientArrays, Missing, Reading, counted, lis
 from feddag.data.own.missing import handle_missing, no_label
 
 LARGEST_LABEL = 2**53  # larger whole numbers are not exact in a table
+LAST_CHARACTER, SURROGATES = 0x10FFFF, (0xD800, 0xDFFF)  # of Unicode
 LARGEST_FLOAT = float(np.finfo(np.float32).max)
 
 
@@ -100,7 +101,7 @@ def _wrong_values(c: ClientArrays) -> list[str]:
         if x.dtype.kind == "f":
             if infinite := int(np.isinf(x).sum()):
                 problems.append(f"{c.name}: {counted(infinite, 'infinite value')} in {x_name}")
-            elif too_large := int((np.abs(x) > LARGEST_FLOAT).sum()):
+            elif x.dtype.itemsize > 4 and (too_large := int((np.abs(x) > LARGEST_FLOAT).sum())):
                 problems.append(
                     f"{c.name}: {counted(too_large, 'value')} in {x_name} too large for 32-bit numbers"
                 )
@@ -114,17 +115,21 @@ def _wrong_values(c: ClientArrays) -> list[str]:
 
 def _wrong_labels(name: str, y_name: str, y: np.ndarray) -> list[str]:
     if y.dtype.kind in "US":
-        try:
-            for text in np.unique(y).astype(str):
-                str(text).encode()
-        except ValueError:
-            return [f"{name}: {y_name} holds labels that are not valid text"]
-        return []
-    if len(y) and not -LARGEST_LABEL <= y.min() <= y.max() <= LARGEST_LABEL:
+        return [] if _is_valid_text(y) else [f"{name}: {y_name} holds labels that are not valid text"]
+    if len(y) and not -LARGEST_LABEL <= y.min().item() <= y.max().item() <= LARGEST_LABEL:
         return [f"{name}: {y_name} holds labels that are too large, such as {max(y, key=abs):g}"]
     if y.dtype.kind == "f" and (y != np.floor(y)).any():
         return [f"{name}: {y_name} holds fractions such as {y[y != np.floor(y)][0]:g}; expected classes"]
     return []
+
+
+def _is_valid_text(y: np.ndarray) -> bool:
+    """Whether all texts can be written; an array from a file may hold numbers that are no characters."""
+    try:
+        codes = np.ascontiguousarray(y.astype(str)).view(np.uint32)
+    except ValueError:
+        return False
+    return not ((codes > LAST_CHARACTER) | ((codes >= SURROGATES[0]) & (codes <= SURROGATES[1]))).any()
 
 
 # -- what is wrong, or odd, about all clients together -------------------------------------------------

@@ -73,11 +73,15 @@ def check(name: Name, set_: Overrides = None) -> None:
     from feddag.data.files.cache import verify_always
 
     config = _experiment(name, set_ or []).data
-    with verify_always():
-        if name in DATASETS and config.path is None:
-            _check_dataset(config)
-        else:
-            _check_own(config)
+    with verify_always() as damaged:
+        try:
+            if name in DATASETS and config.path is None:
+                _check_dataset(config)
+            else:
+                _check_own(config)
+        finally:
+            for entry in damaged:
+                typer.echo(f"the cached copy {entry} was damaged; it is made anew from the original data")
 
 
 @app.command()

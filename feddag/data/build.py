@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From settings to a federation: load, deal the samples, add the skews on top, keep the planted truth."""
+"""From settings to a federation: load the samples, deal them to clients, add skews, remember the groups."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,13 +25,13 @@ from feddag.data.dealing.skews import (
 from feddag.data.federation import Federation
 from feddag.data.names import is_allowed
 
-DEFAULT_CLIENTS = 100  # the paper's number, where the data has no clients of its own
+DEFAULT_CLIENTS = 100  # the paper's number; used if the data has no clients of its own
 
 
 def build_federation(
     data: DataConfig, partition: PartitionConfig, num_clients: int | None, seed: Seed
 ) -> Federation:
-    """Load the dataset and deal it to clients; num_clients None means all natural clients, else 100."""
+    """Load the dataset and deal it to clients; num_clients None means all natural clients, or 100 clients."""
     return partition_dataset(load_dataset(data), partition, num_clients, seed, data.cache_folder)
 
 
@@ -113,7 +113,7 @@ def describe(partition: PartitionConfig, given: bool = False) -> str:
 
 
 def _settle_kind(dataset: Dataset, partition: PartitionConfig) -> PartitionConfig:
-    """Say what "auto" means for this dataset; refuse what kind and data cannot do together."""
+    """Replace "auto" by the kind that fits this dataset; refuse a kind that the dataset does not allow."""
     name, feature = dataset.source.dataset, partition.feature
     if partition.kind == "auto":
         if dataset.owners is not None:
@@ -149,7 +149,7 @@ def _check_dealt(dataset: Dataset, partition: PartitionConfig, dealt: Mapping[st
 def _client_ids(
     dataset: Dataset, partition: PartitionConfig, num_clients: int | None, seed: Seed
 ) -> tuple[list[str], np.ndarray | None]:
-    """Ids of the clients, and for natural clients which owner each one is."""
+    """Ids of the clients, and for natural clients the index of the owner that each client is."""
     if num_clients is not None and num_clients < 1:
         raise InvalidInput(f"num_clients: expected at least 1, got {num_clients}")
     if partition.kind != "natural" or dataset.owners is None:
@@ -177,7 +177,7 @@ def _planted_groups(
     partition: PartitionConfig,
     concept_of_client: np.ndarray | None,
 ) -> tuple[dict[str, int], dict[int, str]]:
-    """Clients that agree in every planted trait form one group; none where nothing was planted."""
+    """Clients that are equal in every planted property form one group; there are no groups without any."""
     traits: list[tuple[np.ndarray, list[str]]] = []
     if planted.groups is not None and (
         len(planted.names) > 1 or (styles is None and concept_of_client is None)

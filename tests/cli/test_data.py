@@ -118,6 +118,12 @@ def test_the_check_reads_the_whole_cache_whatever_was_checked_before(tmp_path, m
     assert hashed == []
     assert call("check", data).exit_code == 0
     assert {"train_x.npy", "test_x.npy", "train_y.npy"} <= set(hashed)
+    (file,) = (tmp_path / "cache").rglob("train_x.npy")
+    before = file.read_bytes()
+    file.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    result = call("check", data)
+    assert "was damaged; it is made anew from the original data" in result.output
+    assert file.read_bytes() == before
 
 
 def test_an_unknown_name_is_one_sentence():

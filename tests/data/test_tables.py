@@ -326,10 +326,12 @@ CELLS = st.one_of(
 )
 def test_any_table_is_either_read_whole_or_refused_in_sentences(tmp_path_factory, header, cells, missing):
     path = write(tmp_path_factory.mktemp("any") / "t.csv", header, cells)
+    made, refusal = None, ""
     try:
         made = federation(path, path.parent, missing=missing)
     except InvalidInput as error:
-        assert "\n" not in str(error)
-    else:
+        refusal = str(error)
+    assert "\n" not in refusal
+    if made is not None:
         assert np.isfinite(made.train.x).all()
         assert len(made.train) + len(made.test) <= len(cells)

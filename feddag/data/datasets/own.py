@@ -24,7 +24,7 @@ def own_settings(config: DataConfig) -> OwnSettings:
 
 
 def own_path(config: DataConfig) -> Path:
-    """The folder or table; not to name one is an error."""
+    """The folder or table; it is an error if the settings name none."""
     if config.path is None:
         raise InvalidInput("data.path: name = 'own' needs the folder or table with your samples")
     return config.path.expanduser()
@@ -36,7 +36,7 @@ def load(config: DataConfig) -> Dataset:
 
 
 def load_read(config: DataConfig, reading: Reading | None) -> Dataset:
-    """The folder or table `data.path`; a reading that was just made is used instead of a new one."""
+    """The folder or table `data.path`; if the caller has read it already, that reading is used."""
     path = own_path(config)
     root = path if path.is_dir() else path.parent
     sha256 = sha256_of_files(own_files(path), root)

@@ -25,7 +25,7 @@ from feddag.data.dealing.allocate import (
 
 @dataclass(frozen=True)
 class DealingJob:
-    """What is to be dealt: the labels of one block of samples, to how many clients, drawn from what."""
+    """One block of samples to deal: their labels, the number of clients, the settings and the generator."""
 
     y: np.ndarray
     num_classes: int
@@ -38,7 +38,7 @@ class DealingJob:
 
 @dataclass(frozen=True)
 class PlantedGroups:
-    """Planted structure, drawn once for all clients: group of each client and the classes it may hold."""
+    """The planted groups, drawn once for all clients: each client's group and the classes it may hold."""
 
     groups: np.ndarray | None = None
     holds_NC: np.ndarray | None = None
@@ -66,7 +66,7 @@ def no_groups(
 def label_groups(
     num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator
 ) -> PlantedGroups:
-    """Distribution I: each group holds ρ% of the labels, labels nobody holds yet first."""
+    """Distribution I: each group holds ρ% of the labels; labels that no group holds yet are given first."""
     groups = 5 if config.groups is None else config.groups
     size = max(1, round(config.label_share * num_classes))
     _enough_clients(clients, groups)
@@ -86,7 +86,7 @@ def label_groups(
 def label_pairs(
     num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator
 ) -> PlantedGroups:
-    """The many-cluster setting: each group holds its own pair of labels, clients spread evenly."""
+    """Many clusters: each group holds its own pair of labels, and all groups have about the same size."""
     groups = 11 if config.groups is None else config.groups
     _enough_clients(clients, groups)
     pairs = [(a, b) for a in range(num_classes) for b in range(a + 1, num_classes)]
@@ -110,14 +110,14 @@ def _enough_clients(clients: int, groups: int) -> None:
 def _distinct_set(
     fresh: list[int], size: int, num_classes: int, taken: list[tuple[int, ...]], rng: np.random.Generator
 ) -> tuple[int, ...]:
-    """The fresh labels filled up with random others, different from every set taken so far."""
+    """A set of labels: the fresh ones and random others, different from every set taken so far."""
     others = np.array([c for c in range(num_classes) if c not in fresh])
     for _ in range(100):
         fill = rng.choice(others, size=size - len(fresh), replace=False)
         labels = tuple(sorted(int(c) for c in (*fresh, *fill)))
         if labels not in taken:
             return labels
-    # So few sets are left that chance does not find one: walk through all (there is one, by the check).
+    # Few sets are left, and chance did not find one: try all of them (the caller checked that one is left).
     stack: list[tuple[int, ...]] = [()]
     while stack:
         prefix = stack.pop()
@@ -129,7 +129,7 @@ def _distinct_set(
 
 
 def _sequential_membership(clients: int, groups: int, rng: np.random.Generator) -> np.ndarray:
-    """Group by group, every free client joins with probability 1/(groups left); none stays empty."""
+    """Group by group, each free client joins with probability 1/(groups left); no group stays empty."""
     member = np.full(clients, -1, dtype=np.int64)
     for g in range(groups):
         joins = rng.random(clients) < 1.0 / (groups - g)
@@ -157,13 +157,13 @@ def _groups_from_sets(
 
 
 def iid(job: DealingJob) -> list[np.ndarray]:
-    """Equal sizes (they differ by at most one), every class in the same proportion up to chance."""
+    """Equal sizes (they differ by at most one); each client gets a random part of all samples."""
     _enough_samples(job, 1)
     return np.array_split(job.rng.permutation(len(job.y)), job.clients)
 
 
 def by_holders(job: DealingJob) -> list[np.ndarray]:
-    """Each label over its holders by Dirichlet(α'), every holder at least one sample of it."""
+    """Each label is dealt to its holders by Dirichlet(α'); every holder gets at least one sample of it."""
     assert job.holds_NC is not None
     available = np.bincount(job.y, minlength=job.num_classes)
     counts = np.zeros((job.clients, job.num_classes), dtype=np.int64)
@@ -188,7 +188,7 @@ def lda(job: DealingJob) -> list[np.ndarray]:
 
 
 def _lda_classwise(job: DealingJob) -> np.ndarray:
-    """Each class over the clients by Dirichlet(α'); who already has the mean size gets no more classes."""
+    """Each class is dealt by Dirichlet(α'); a client that has reached the mean size gets no more classes."""
     available = np.bincount(job.y, minlength=job.num_classes)
     counts = np.zeros((job.clients, job.num_classes), dtype=np.int64)
     sizes = np.zeros(job.clients, dtype=np.int64)
@@ -202,7 +202,7 @@ def _lda_classwise(job: DealingJob) -> np.ndarray:
 
 
 def _lda_hsu(job: DealingJob) -> np.ndarray:
-    """Each client has a class mix from Dirichlet(α'·class shares) and the same size; classes run out."""
+    """All clients have the same size; each draws its class mix from Dirichlet(α'·class shares)."""
     left = np.bincount(job.y, minlength=job.num_classes)
     shares = left / left.sum()
     present = left > 0
@@ -213,7 +213,7 @@ def _lda_hsu(job: DealingJob) -> np.ndarray:
     logs_NC = log_dirichlet(np.broadcast_to(alphas, counts.shape), job.rng)
     for i in range(job.clients):
         wanted = int(sizes[i])
-        while wanted:  # every pass ends or empties at least one class
+        while wanted:  # each pass is the last one or uses up at least one class
             drawn = np.minimum(job.rng.multinomial(wanted, normalise(logs_NC[i], left > 0)), left)
             counts[i] += drawn
             left = left - drawn
@@ -230,7 +230,7 @@ def quantity(job: DealingJob) -> list[np.ndarray]:
 
 
 def _least(job: DealingJob) -> int:
-    """Samples every client must hold: the setting, else 10, or half the mean where that is less."""
+    """Samples that each client must hold: the setting, or the smaller of 10 and half the mean size."""
     if job.config.min_samples is not None:
         _enough_samples(job, job.config.min_samples)
         return job.config.min_samples
@@ -248,7 +248,7 @@ def _enough_samples(job: DealingJob, least: int) -> None:
 
 @dataclass(frozen=True)
 class PartitionKind:
-    """One base kind: a line of help, how its structure is planted, how samples are dealt."""
+    """One base kind: a line of help, the function that plants groups, the function that deals samples."""
 
     help: str
     plant: Callable[[int, int, PartitionConfig, np.random.Generator], PlantedGroups]

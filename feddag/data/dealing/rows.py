@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which rows each client gets: training rows by the partition kind, test rows by what it trains on."""
+"""The rows of each client: training rows from the partition kind, and the test rows that belong to them."""
 
 import numpy as np
 
@@ -68,7 +68,7 @@ def test_rows(
     owners: np.ndarray | None,
     seed: Seed,
 ) -> list[np.ndarray]:
-    """Test rows of each client: its own where clients are natural, else a view of the common test samples."""
+    """Test rows of each client: its own if clients are natural, else a view of the common test samples."""
     rng = (seed / "test").numpy()
     if owners is not None and dataset.owners is not None and (dataset.owners.test >= 0).all():
         own = rows_by_tag(dataset.owners.test, owners)

@@ -33,7 +33,8 @@ PROOF = "verified.json"  # when the arrays were hashed last, and what the file s
 VALID_FOR = 24 * 3600.0  # seconds; a bit that flips on the disk changes no time stamp, so proofs expire
 SETTLED = 2.0  # seconds; a change this soon after the last one can leave a coarse time stamp as it was
 
-_ALWAYS: ContextVar[bool] = ContextVar("verify_always", default=False)
+# None: ordinary use. A list: every entry is verified, and the list names the entries that were damaged.
+_DAMAGED: ContextVar[list[str] | None] = ContextVar("damaged", default=None)
 
 
 @dataclass(frozen=True)
@@ -45,13 +46,17 @@ class Entry:
 
 
 @contextmanager
-def verify_always() -> Iterator[None]:
-    """Inside this block every entry that is opened is read and hashed, whatever was checked before."""
-    token = _ALWAYS.set(True)
+def verify_always() -> Iterator[list[str]]:
+    """Inside this block every entry that is opened is read and hashed, whatever was checked before.
+
+    The list it gives names the entries that were damaged and made anew.
+    """
+    damaged: list[str] = []
+    token = _DAMAGED.set(damaged)
     try:
-        yield
+        yield damaged
     finally:
-        _ALWAYS.reset(token)
+        _DAMAGED.reset(token)
 
 
 def cached(cache: Path, name: str, key: str, make: Callable[[Path], dict[str, Any]]) -> Entry:
@@ -60,6 +65,9 @@ def cached(cache: Path, name: str, key: str, make: Callable[[Path], dict[str, An
     entry = _read(folder)
     if entry is not None:
         return entry
+    damaged = _DAMAGED.get()
+    if damaged is not None and folder.exists():
+        damaged.append(folder.name)
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=cache) as temporary:
@@ -139,7 +147,7 @@ def _is_proven(folder: Path, files: Iterable[str]) -> bool:
 
     The change time is part of the comparison because nobody can set it back, unlike the modification time.
     """
-    if _ALWAYS.get():
+    if _DAMAGED.get() is not None:
         return False
     try:
         proof = json.loads((folder / PROOF).read_text())

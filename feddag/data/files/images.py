@@ -39,7 +39,7 @@ def atlases(paths: Sequence[Path], size: int, number: int) -> Iterator[np.ndarra
 
 
 def resized(files: Sequence[Path], size: int) -> Iterator[np.ndarray]:
-    """Image files as chunks of uint8 (n, 3, size, size); other sizes are resized, the shape is not kept."""
+    """Image files as chunks of uint8 (n, 3, size, size); resizing does not keep the ratio of the sides."""
     for start in range(0, len(files), CHUNK):
         yield np.stack([picture(path, path.name, size) for path in files[start : start + CHUNK]])
 

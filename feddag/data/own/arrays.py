@@ -17,6 +17,7 @@ ARRAYS = ("x", "y", "x_test", "y_test")
 MAGIC = b"\x93NUMPY"
 LENGTH_BYTES = {1: 2, 2: 4}  # of the header's length, by major version of the format
 LONGEST_HEADER = 10_000
+CHUNK = 1 << 24  # bytes that are read at a time
 
 
 @dataclass(frozen=True)
@@ -106,12 +107,13 @@ def _values(pack: zipfile.ZipFile, header: Header) -> np.ndarray:
     values = np.empty(header.nbytes, dtype=np.uint8)
     with pack.open(header.member) as stream:
         stream.read(header.offset)
-        view, filled = memoryview(values), 0
+        filled = 0
         while filled < len(values):
-            count = stream.readinto(view[filled : filled + (1 << 24)])
-            if not count:
+            chunk = stream.read(min(CHUNK, len(values) - filled))
+            if not chunk:
                 raise EOFError("it ends too early")
-            filled += count
+            values[filled : filled + len(chunk)] = np.frombuffer(chunk, dtype=np.uint8)
+            filled += len(chunk)
         stream.read(1)  # at the end of the member its checksum is compared
     order = "F" if header.fortran_order else "C"
     return values.view(header.dtype).reshape(header.shape, order=order)  # type: ignore[call-overload]

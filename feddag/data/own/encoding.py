@@ -116,7 +116,7 @@ def _values(columns: Sequence[Column]) -> tuple[list[str] | None, str]:
         return None, ""
     filled = sum(int((~column.missing).sum()) for column in columns)
     if texts <= filled // 2:
-        example = next(column.texts[column.is_text][0] for column in columns if column.is_text.any())
+        example = next(str(text) for c in columns if c.texts is not None for text in c.texts[c.is_text])
         return None, f"{texts:,} of {filled:,} cells are not numbers, such as {_short(example)}"
     values = sorted({text for column in columns for text in set(_categories(column))} - {""})
     if len(values) > MOST_VALUES or 2 * len(values) > filled:

@@ -9,6 +9,7 @@ from feddag.core.errors import InvalidInput
 from feddag.core.seeds import Seed
 from feddag.data.build import build_federation, partition_dataset
 from feddag.data.config import DataConfig, PartitionConfig
+from feddag.data.datasets import own
 from feddag.data.memory import dataset_from_clients, dataset_from_hugging_face
 from feddag.data.own.checking import client_facts
 from feddag.data.own.reading import read_own
@@ -163,6 +164,79 @@ def test_a_changed_file_is_read_again(folder, tmp_path):
     after = federation(folder, tmp_path)
     assert after.source.sha256 != before
     assert after.train.x.mean() > 0.5
+
+
+def test_a_file_behind_a_link_to_a_folder_is_part_of_the_hash(folder, tmp_path):
+    real = tmp_path / "elsewhere"
+    for c in ("cat", "dog"):
+        (real / c).mkdir(parents=True)
+        for i in range(2):
+            Image.new("L", (4, 4), i).save(real / c / f"{i}.png")
+    (folder / "anna").symlink_to(real)
+    before = federation(folder, tmp_path)
+    Image.new("L", (4, 4), 99).save(real / "cat" / "0.png")
+    Image.new("L", (4, 4), 99).save(real / "cat" / "1.png")
+    after = federation(folder, tmp_path)
+    assert before.source.sha256 != after.source.sha256
+    assert before.train.x.max() < 99
+    assert after.train.x.max() == 99
+
+
+def test_files_that_change_while_they_are_read_are_not_kept(folder, tmp_path, monkeypatch):
+    x, y = samples(10)
+    np.savez(folder / "a.npz", x=x, y=y)
+
+    def read_and_change(path, settings):
+        reading = read_own(path, settings)
+        np.savez(folder / "a.npz", x=x + 1, y=y)
+        return reading
+
+    monkeypatch.setattr(own, "read_own", read_and_change)
+    with pytest.raises(InvalidInput, match="its files changed while they were read; start again"):
+        federation(folder, tmp_path)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_suffixes_in_capital_letters_are_known(folder):
+    x, y = samples(10)
+    with (folder / "a.NPZ").open("wb") as file:
+        np.savez(file, x=x, y=y)
+    rows(
+        folder / "b.CSV",
+        ["p", "q", "r", "s", "label"],
+        [[*map(float, v), c] for v, c in zip(x, y, strict=True)],
+    )
+    reading = read_own(folder)
+    assert reading.problems == []
+    assert np.array_equal(reading.clients[0].x, reading.clients[1].x)
+
+
+def test_pixels_are_not_mixed_with_other_numbers(folder):
+    pixels = np.arange(64, dtype=np.uint8).reshape(4, 1, 4, 4)
+    y = np.array([0, 1, 0, 1])
+    for name in "ab":
+        np.savez(folder / f"{name}.npz", x=pixels, y=y)
+    np.savez(folder / "c.npz", x=pixels / 255, y=y)
+    np.savez(folder / "d.npz", x=pixels, y=y, x_test=pixels / 255, y_test=y)
+    assert read_own(folder).problems == [
+        "d: x holds uint8 but x_test float64; only uint8 are pixels",
+        "c: x holds numbers that are not pixels, others have uint8 (pixels)",
+    ]
+
+
+def test_a_test_part_of_fractions_is_not_cut_to_whole_numbers(folder, tmp_path):
+    x, y = np.arange(12).reshape(6, 2), np.arange(6) % 2
+    np.savez(folder / "a.npz", x=x, y=y, x_test=x + 0.5, y_test=y)
+    assert (federation(folder, tmp_path).examples("a", "test").x == x + 0.5).all()
+
+
+def test_images_whose_channels_come_last_are_warned_about(folder):
+    np.savez(folder / "a.npz", x=np.zeros((4, 8, 8, 3), np.uint8), y=np.arange(4) % 2)
+    (warning,) = read_own(folder).warnings
+    assert warning == (
+        "samples of shape (8, 8, 3) look like images whose channels come last; "
+        "expected channels × height × width"
+    )
 
 
 def test_images_of_different_sizes_are_named(folder):

@@ -88,6 +88,8 @@ def _misshapen(c: ClientArrays) -> list[str]:
             problems.append(f"{c.name}: {x_name} has no {nothing}")
         if y.dtype.kind not in "fiubUS":
             problems.append(f"{c.name}: {y_name} holds {y.dtype}; expected class numbers or names")
+    if c.test_x is not None and (c.test_x.dtype == np.uint8) != (c.x.dtype == np.uint8):
+        problems.append(f"{c.name}: x holds {c.x.dtype} but x_test {c.test_x.dtype}; only uint8 are pixels")
     if c.test_x is not None and c.test_x.shape[1:] != c.x.shape[1:]:
         problems.append(
             f"{c.name}: samples of x_test have shape {c.test_x.shape[1:]}, those of x {c.x.shape[1:]}"
@@ -140,7 +142,8 @@ def _differences(clients: list[ClientArrays]) -> list[str]:
     forms: dict[tuple[Any, ...], list[str]] = {}
     for c in clients:
         kinds = {"text" if y.dtype.kind in "US" else "numbers" for _, _, _, y in c.parts()}
-        forms.setdefault((c.x.shape[1:], " and ".join(sorted(kinds))), []).append(c.name)
+        pixels = "uint8 (pixels)" if c.x.dtype == np.uint8 else "numbers that are not pixels"
+        forms.setdefault((c.x.shape[1:], " and ".join(sorted(kinds)), pixels), []).append(c.name)
     if not forms:
         return []
     usual = max(forms, key=lambda form: len(forms[form]))
@@ -150,6 +153,8 @@ def _differences(clients: list[ClientArrays]) -> list[str]:
             problems += [f"{name}: samples of shape {form[0]}, others have {usual[0]}" for name in names]
         elif form[1] != usual[1]:
             problems += [f"{name}: labels are {form[1]}, others have {usual[1]}" for name in names]
+        elif form[2] != usual[2]:
+            problems += [f"{name}: x holds {form[2]}, others have {usual[2]}" for name in names]
         elif "and" in form[1]:
             problems += [f"{name}: labels of y and y_test are {form[1]}" for name in names]
     return problems
@@ -185,10 +190,12 @@ def _warnings(clients: list[ClientArrays]) -> list[str]:
     for words in spellings.values():
         if len(words) > 1:
             warnings.append(f"classes {' and '.join(words)} differ in capital letters only")
-    types = Counter(str(c.x.dtype) for c in clients)
-    if len(types) > 1 and "uint8" in types:
-        words = [f"{name} ({counted(number, 'client')})" for name, number in types.items()]
-        warnings.append(f"x has different types: {', '.join(words)}; pixels are no longer scaled as pixels")
+    shape = clients[0].x.shape[1:]
+    if len(shape) == 3 and shape[-1] in (1, 3, 4) and shape[0] == shape[1] > 4:
+        warnings.append(
+            f"samples of shape {shape} look like images whose channels come last; "
+            f"expected channels × height × width"
+        )
     return warnings
 
 

@@ -17,8 +17,9 @@ def content_of(reading: Reading, test_share: float, missing: Missing = "refuse")
         hint = f" (and {more} more: `feddag data check` prints all)" if more else ""
         raise InvalidInput(reading.problems[0] + hint)
     values = np.unique(np.concatenate([plain_labels(y) for c in reading.clients for _, _, _, y in c.parts()]))
-    integer = all(c.x.dtype.kind in "iub" for c in reading.clients)
-    pixels = all(c.x.dtype == np.uint8 for c in reading.clients)
+    types = [x.dtype for c in reading.clients for _, x, _, _ in c.parts()]
+    integer = all(dtype.kind in "iub" for dtype in types)
+    pixels = all(dtype == np.uint8 for dtype in types)
     both = [_split(c, values, test_share) for c in reading.clients]
     trains, tests = [train for train, _ in both], [test for _, test in both]
     if missing == "impute" and any(c.missing for c in reading.clients):

@@ -38,7 +38,7 @@ def _read_own(path: Path, settings: OwnSettings, budget: MemoryBudget) -> Readin
     try:
         if path.is_dir():
             reading = _read_folder(path, settings, budget)
-        elif path.exists() and path.suffix in TABLES:
+        elif path.exists() and path.suffix.lower() in TABLES:
             reading = _read_one_table(path, settings, budget)
         else:
             verb = "is not" if path.exists() else "does not exist; expected"
@@ -148,9 +148,9 @@ def _read_entry(
     """One client; the columns of tables stay columns until all tables are known."""
     if entry.is_dir():
         return read_class_folders(entry, budget, warnings)
-    if entry.suffix == ".npz":
+    if entry.suffix.lower() == ".npz":
         return read_npz(entry, budget)
-    if entry.suffix in TABLES:
+    if entry.suffix.lower() in TABLES:
         only = {*settings.features, settings.label} if settings.features else None
         table = read_table(entry, budget, only=only)
         table.column(settings.label, "label")

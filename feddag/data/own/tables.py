@@ -72,7 +72,7 @@ def read_table(
 ) -> Table:
     """Read a file; column `as_text` keeps its texts even if all are numbers, `only` names what is needed."""
     size = require_plain_file(path, path.name)
-    if path.suffix == ".parquet":
+    if path.suffix.lower() == ".parquet":
         return _read_parquet(path, budget, size, as_text, only)
     return _read_csv(path, budget, size, as_text, only)
 

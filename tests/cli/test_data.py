@@ -2,6 +2,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from feddag.core.errors import InvalidInput
 from feddag.data.catalog import load_dataset
 from feddag.data.config import DataConfig
 from feddag.data.files import cache
+
+ROOT = Path(__file__).parents[2]
 
 
 def call(*arguments):
@@ -77,7 +80,7 @@ def test_the_real_command_ends_with_two_for_bad_data_and_with_zero_for_good_data
     def check():
         command = [sys.executable, "-m", "feddag", "data", "check", str(data)]
         environment = {**os.environ, "FEDDAG_CACHE": str(tmp_path / "cache")}
-        return subprocess.run(command, capture_output=True, text=True, env=environment)
+        return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
 
     np.savez(data / "a.npz", x=np.ones((4, 2)), y=np.array([0, 1, 0]))
     bad = check()

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tarfile
 import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from feddag.data.own.reading import read_own
 from tests.data import hostile
 from tests.data.odd_folders import odd_folder
 
+ROOT = Path(__file__).parents[2]
 # Reads a folder with 200 MB of memory on top of what Python and its libraries need, in at most a minute.
 LIMITED = """
 import json, resource, signal, sys
@@ -42,7 +44,9 @@ needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, p
 def test_every_hostile_file_is_refused_in_one_sentence_with_little_memory(tmp_path):
     pytest.importorskip("pyarrow", reason="pip install pyarrow")
     expected = hostile.make_all(tmp_path)
-    done = subprocess.run([sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(tmp_path)], capture_output=True, text=True, cwd=ROOT
+    )
     assert (done.returncode, done.stderr) == (0, "")
     problems = json.loads(done.stdout)
     for name, piece in expected.items():
@@ -79,6 +83,24 @@ def test_a_parquet_file_that_unpacks_to_far_more_is_refused(tmp_path):
     first, second = read_own(tmp_path, budget=MemoryBudget(100_000_000)).problems
     assert first.startswith("a.parquet: needs 256.0 MB of memory, but 100.0 MB are left")
     assert second.startswith("b.parquet: a file of 0.1 MB claims to hold 1.3 GB")
+
+
+def test_a_very_long_text_in_every_row_is_no_class(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow", reason="pip install pyarrow")
+    from pyarrow import parquet
+
+    long = pyarrow.DictionaryArray.from_arrays(np.zeros(100_000, np.int32), ["x" * 1_000_000])
+    columns = {"u": np.zeros(100_000), "label": long, "word": long}
+    parquet.write_table(pyarrow.table(columns), tmp_path / "a.parquet")
+    (problem,) = read_own(tmp_path).problems
+    assert problem == "a.parquet: label column 'label' holds a text of 1,000,000 characters; expected names"
+
+
+def test_sentences_stay_short_whatever_the_names_in_a_file(tmp_path):
+    (tmp_path / "a.csv").write_text(f"{'u' * 100_000},label\n1,0\n2,1\n")
+    (tmp_path / "b.csv").write_text(f"{'v' * 100_000},label\n1,0\n2,1\n")
+    (problem,) = read_own(tmp_path).problems
+    assert len(problem) < 2100
 
 
 def test_values_that_are_damaged_are_noticed_by_their_checksum(tmp_path):
@@ -123,7 +145,9 @@ def test_formats_that_pillow_loads_late_are_read_by_a_new_process(tmp_path, kind
     script = "from feddag.data.files.images import picture as p; from pathlib import Path; import sys\n"
     script += "print(p(Path(sys.argv[1]), 'a', None).shape)"
     command = [sys.executable, "-c", script, str(tmp_path / "a.png")]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "(3, 8, 8)\n"
+    assert (
+        subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT).stdout == "(3, 8, 8)\n"
+    )
 
 
 def test_images_with_16_bits_are_refused_because_their_pixels_would_be_cut_off(tmp_path):

@@ -20,13 +20,13 @@ LARGEST_FLOAT = float(np.finfo(np.float32).max)
 def checked(reading: Reading, missing: Missing) -> Reading:
     """Settle names and missing values; add a sentence for everything that is wrong, then for what is odd."""
     reading = _with_safe_names(reading)
-    well_formed, problems = [], list(reading.problems)
+    well_formed: list[ClientArrays] = []
+    malformed: list[ClientArrays] = []
+    problems = list(reading.problems)
     for c in reading.clients:
         wrong = _misshapen(c)
         problems += wrong
-        if not wrong:
-            well_formed.append(c)
-    malformed = [c for c in reading.clients if c not in well_formed]
+        (malformed if wrong else well_formed).append(c)
     place = {c.name: i for i, c in enumerate(reading.clients)}
     reading = handle_missing(replace(reading, clients=well_formed, problems=problems), missing)
     problems = list(reading.problems)

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+LONGEST_SENTENCE = 2000  # characters; a file may hold names of any length
 Missing = Literal["refuse", "drop", "impute"]
 
 
@@ -72,6 +73,8 @@ def listed(names: list[str], most: int = 6) -> str:
 
 def printable(text: str) -> str:
     r"""The text on one line: line breaks and bytes that are not text become visible, for example \n."""
+    if len(text) > LONGEST_SENTENCE:
+        text = text[:LONGEST_SENTENCE] + "…"
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 

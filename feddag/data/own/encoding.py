@@ -63,7 +63,11 @@ def encode(tables: Sequence[Table], roles: Sequence[str], features: Sequence[str
     samples = [
         _samples(table.columns, values) if fit else None for table, fit in zip(tables, fits, strict=True)
     ]
-    encoded = [f"{name} ({listed(words)})" for name, words in values.items() if words is not None]
+    encoded = [
+        f"{name} ({listed([_short(word) for word in words])})"
+        for name, words in values.items()
+        if words is not None
+    ]
     notes = {"text columns": "one feature per value: " + "; ".join(encoded)} if encoded else {}
     return Encoded(samples, places, problems, _id_warnings(fitting, names), notes)
 
@@ -117,7 +121,7 @@ def _values(columns: Sequence[Column]) -> tuple[list[str] | None, str]:
     filled = sum(int((~column.missing).sum()) for column in columns)
     if texts <= filled // 2:
         example = next(str(text) for c in columns if c.texts is not None for text in c.texts[c.is_text])
-        return None, f"{texts:,} of {filled:,} cells are not numbers, such as {_short(example)}"
+        return None, f"{texts:,} of {filled:,} cells are not numbers, such as '{_short(example)}'"
     values = sorted({text for column in columns for text in set(_categories(column))} - {""})
     if len(values) > MOST_VALUES or 2 * len(values) > filled:
         looks = ", which looks like an id" if len(values) == filled else ""
@@ -126,7 +130,7 @@ def _values(columns: Sequence[Column]) -> tuple[list[str] | None, str]:
 
 
 def _short(text: str) -> str:
-    return repr(text if len(text) <= 30 else text[:30] + "…")
+    return text if len(text) <= 30 else text[:30] + "…"
 
 
 def _categories(column: Column) -> np.ndarray:

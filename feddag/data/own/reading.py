@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading your own data: a folder with one entry per client, one table, or Python objects."""
 
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -159,7 +160,7 @@ def _read_entry(
 
 
 def _equal_names(names: list[str]) -> list[str]:
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, number in Counter(names).items() if number > 1)
     return [f"{name}: there is more than one file or folder for this client" for name in twice]
 
 

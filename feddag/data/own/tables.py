@@ -17,6 +17,7 @@ from feddag.data.own.clients import listed
 TABLES = (".csv", ".parquet")
 MISSING = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null"})
 LONGEST_LINE = 1 << 24  # characters
+LONGEST_NAME = 500  # characters of a class or a client
 LOOK_AT = 1 << 16  # bytes at the start of a .csv file that must look like text
 CSV_FACTOR = 8  # bytes of memory per byte of a .csv file
 PARQUET_CELL = 32  # bytes of memory per cell of a .parquet file
@@ -64,6 +65,10 @@ class Table:
             raise InvalidInput(
                 f"{self.name}: {role} column '{name}' holds {found.strange}; expected numbers or texts"
             )
+        if found.texts is not None and (longest := max(map(len, found.texts))) > LONGEST_NAME:
+            raise InvalidInput(
+                f"{self.name}: {role} column '{name}' holds a text of {longest:,} characters; expected names"
+            )
         return found
 
 
@@ -92,15 +97,12 @@ def _read_csv(
             header, rows = _csv_rows(path.name, file)
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise InvalidInput(f"{path.name}: not a .csv file that can be read ({error})") from error
-    cells = {name: [row[i].strip() for row in rows] for i, name in enumerate(header)}
-    return Table(
-        path.name,
-        {
-            name: column_of(values, keep_texts=name == as_text)
-            for name, values in cells.items()
-            if only is None or name in only
-        },
-    )
+    columns = {
+        name: column_of([row[i].strip() for row in rows], keep_texts=name == as_text)
+        for i, name in enumerate(header)
+        if only is None or name in only
+    }
+    return Table(path.name, columns)
 
 
 def _csv_rows(name: str, file: IO[str]) -> tuple[list[str], list[list[str]]]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One's own data without files: any object with `clients()`, dealt as it is or with a skew on top.
+"""Your own data without files: any object with `clients()`, used as it is or with a skew on top.
 
 python examples/own_data/from_python.py
 """
@@ -8,10 +8,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from feddag.core.seeds import Seed
-from feddag.data.build import partition_dataset
 from feddag.data.config import PartitionConfig
-from feddag.data.datasets.own import dataset_from_clients
+from feddag.data.memory import federation_from
 from feddag.data.summary import client_rows
 
 
@@ -33,7 +31,7 @@ class Sensors:
 def main() -> None:
     """Print what every client holds; on half of the machines the labels mean the opposite."""
     settings = PartitionConfig(kind="natural", concept={"maps": ("identity", "reverse")})
-    federation = partition_dataset(dataset_from_clients(Sensors()), settings, None, Seed(1))
+    federation = federation_from(Sensors(), partition=settings)
     for row in client_rows(federation):
         print(f"{row.client}: {row.train} training, {row.test} test samples, {row.counts}, {row.group}")
 

@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from feddag.data.config import DataConfig
     from feddag.experiment.settings import Experiment
 
-app = typer.Typer(help="Datasets and one's own data: list, get, check, show.", no_args_is_help=True)
+app = typer.Typer(help="Datasets and your own data: list, get, check, show.", no_args_is_help=True)
 
-FEW = 12  # so many classes have a column each
+FEW = 12  # up to this number, every class has a column of its own
 
 Overrides = Annotated[
     list[str] | None,
@@ -68,14 +68,20 @@ def get(
 
 @app.command()
 def check(name: Name, set_: Overrides = None) -> None:
-    """Say what was found, and everything that is wrong, all at once; exit code 2 if anything is."""
+    """Say what was found and everything that is wrong; the exit code is 2 if anything is wrong."""
     from feddag.data.catalog import DATASETS
+    from feddag.data.files.cache import verify_always
 
     config = _experiment(name, set_ or []).data
-    if name in DATASETS and config.path is None:
-        _check_dataset(config)
-    else:
-        _check_own(config)
+    with verify_always() as damaged:
+        try:
+            if name in DATASETS and config.path is None:
+                _check_dataset(config)
+            else:
+                _check_own(config)
+        finally:
+            for entry in damaged:
+                typer.echo(f"the cached copy {entry} was damaged; it is made anew from the original data")
 
 
 @app.command()
@@ -123,7 +129,7 @@ def show(
 
 
 def _experiment(name: str, overrides: list[str]) -> "Experiment":
-    """The settings for a dataset's name or for a path to one's own data."""
+    """The settings for a dataset's name or for a path to your own data."""
     from feddag.core.errors import InvalidInput
     from feddag.data.catalog import DATASETS
     from feddag.experiment.settings import Experiment
@@ -173,24 +179,39 @@ def _check_dataset(config: "DataConfig") -> None:
 def _check_own(config: "DataConfig") -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from feddag.core.errors import InvalidInput
-    from feddag.data.own import client_facts, read_own
+    from feddag.data.datasets.own import load_read, own_path, own_settings
+    from feddag.data.own.checking import client_facts
+    from feddag.data.own.clients import counted
+    from feddag.data.own.reading import read_own
 
-    if config.path is None:
-        raise InvalidInput("data.path: name = 'own' needs the folder or table with your samples")
-    reading = read_own(config.path.expanduser(), config.label, config.client)
+    reading = read_own(own_path(config), own_settings(config))
     table = Table("client", "samples", "test", "shape", "type", "classes", "missing values", box=None)
     for facts in client_facts(reading):
-        table.add_row(*facts)
+        table.add_row(*map(Text, facts))  # as text: a class may be named "[red]"
     if reading.clients:
         Console().print(table)
-    if reading.problems:
-        typer.echo(f"\n{len(reading.problems)} problems:")
-        for problem in reading.problems:
-            typer.echo(f"- {problem}")
-        raise typer.Exit(2)
-    typer.echo(f"{len(reading.clients)} clients, nothing is wrong")
+    problems = list(reading.problems)
+    if not problems:
+        try:
+            dataset = load_read(config, reading)
+        except InvalidInput as error:
+            problems.append(str(error))
+        else:
+            for key, note in dataset.notes.items():
+                if key != "warnings":
+                    typer.echo(f"{key}: {note}")
+            typer.echo(f"SHA-256: {dataset.source.sha256}")
+    for noun, sentences in (("warning", reading.warnings), ("problem", problems)):
+        if sentences:
+            typer.echo(f"\n{counted(len(sentences), noun)}:")
+            for sentence in sentences:
+                typer.echo(f"- {sentence}")
+    if problems:
+        raise SystemExit(2)  # unlike typer.Exit, this ends `main` with 2 as well
+    typer.echo(f"{counted(len(reading.clients), 'client')}, nothing is wrong")
 
 
 def _client_table(federation: object) -> object:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From settings to a federation: load, deal the samples, add the skews on top, keep the planted truth."""
+"""From settings to a federation: load the samples, deal them to clients, add skews, remember the groups."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,28 +11,27 @@ from feddag.core.errors import InvalidInput
 from feddag.core.seeds import Seed
 from feddag.data.catalog import load_dataset
 from feddag.data.config import DataConfig, FeatureConfig, PartitionConfig
-from feddag.data.dataset import Dataset, Tags
+from feddag.data.dataset import Dataset
 from feddag.data.dealing.features import corrupt_shares
-from feddag.data.dealing.partitions import PARTITIONS, Plan, Task
+from feddag.data.dealing.partitions import PARTITIONS, PlantedGroups
+from feddag.data.dealing.rows import make_shares, test_rows, training_rows
 from feddag.data.dealing.skews import (
     Styles,
     choose_concepts,
     choose_newcomers,
     choose_styles,
     keep_unequal_parts,
-    label_map,
 )
-from feddag.data.dealing.views import hold_out, sort_by_class, view_rows
-from feddag.data.federation import Federation, Share
+from feddag.data.federation import Federation
 from feddag.data.names import is_allowed
 
-DEFAULT_CLIENTS = 100  # the paper's number, where the data has no clients of its own
+DEFAULT_CLIENTS = 100  # the paper's number; used if the data has no clients of its own
 
 
 def build_federation(
     data: DataConfig, partition: PartitionConfig, num_clients: int | None, seed: Seed
 ) -> Federation:
-    """Load the dataset and deal it to clients; num_clients None means all natural clients, else 100."""
+    """Load the dataset and deal it to clients; num_clients None means all natural clients, or 100 clients."""
     return partition_dataset(load_dataset(data), partition, num_clients, seed, data.cache_folder)
 
 
@@ -55,20 +54,20 @@ def partition_dataset(
     styles = None
     if partition.feature is not None:
         styles = choose_styles(dataset, partition.feature, len(ids), (seed / "feature").numpy())
-    plan = Plan()
+    planted = PlantedGroups()
     if dealt is None:
-        make_plan = PARTITIONS[partition.kind].plan
-        plan = make_plan(dataset.num_classes, len(ids), partition, (seed / "plan").numpy())
-        rows = _deal(dataset, partition, plan, styles, owners, len(ids), seed)
+        plant = PARTITIONS[partition.kind].plant
+        planted = plant(dataset.num_classes, len(ids), partition, (seed / "plan").numpy())
+        rows = training_rows(dataset, partition, planted, styles, owners, len(ids), seed)
     else:
         rows = [np.asarray(dealt[client], dtype=np.int64) for client in ids]
     if partition.quantity is not None:
         rows = keep_unequal_parts(rows, partition.quantity, (seed / "quantity").numpy())
-    tests = _test_rows(dataset, partition, rows, styles, owners, seed)
+    tests = test_rows(dataset, partition, rows, styles, owners, seed)
     concept_of_client = None
     if partition.concept is not None:
         concept_of_client = choose_concepts(partition.concept.maps, len(ids), (seed / "concept").numpy())
-    shares = _shares(dataset, partition, rows, tests, concept_of_client, seed)
+    shares = make_shares(dataset, partition, rows, tests, concept_of_client, seed)
     train, test = dataset.train, dataset.test
     if styles is not None and styles.kind == "corruption":
         assert partition.feature is not None
@@ -82,7 +81,7 @@ def partition_dataset(
             dataset.source.sha256,
             cache or DataConfig().cache_folder,
         )
-    groups, group_names = _planted_groups(ids, plan, styles, partition, concept_of_client)
+    groups, group_names = _planted_groups(ids, planted, styles, partition, concept_of_client)
     return Federation(
         clients=dict(zip(ids, shares, strict=True)),
         train=train,
@@ -94,7 +93,7 @@ def partition_dataset(
         groups=groups,
         group_names=group_names,
         newcomers=choose_newcomers(ids, partition.newcomers, (seed / "newcomers").numpy()),
-        notes={**dataset.notes, **plan.notes, "partition": describe(partition, given=dealt is not None)},
+        notes={**dataset.notes, **planted.notes, "partition": describe(partition, given=dealt is not None)},
     )
 
 
@@ -114,7 +113,7 @@ def describe(partition: PartitionConfig, given: bool = False) -> str:
 
 
 def _settle_kind(dataset: Dataset, partition: PartitionConfig) -> PartitionConfig:
-    """Say what "auto" means for this dataset; refuse what kind and data cannot do together."""
+    """Replace "auto" by the kind that fits this dataset; refuse a kind that the dataset does not allow."""
     name, feature = dataset.source.dataset, partition.feature
     if partition.kind == "auto":
         if dataset.owners is not None:
@@ -150,7 +149,7 @@ def _check_dealt(dataset: Dataset, partition: PartitionConfig, dealt: Mapping[st
 def _client_ids(
     dataset: Dataset, partition: PartitionConfig, num_clients: int | None, seed: Seed
 ) -> tuple[list[str], np.ndarray | None]:
-    """Ids of the clients, and for natural clients which owner each one is."""
+    """Ids of the clients, and for natural clients the index of the owner that each client is."""
     if num_clients is not None and num_clients < 1:
         raise InvalidInput(f"num_clients: expected at least 1, got {num_clients}")
     if partition.kind != "natural" or dataset.owners is None:
@@ -171,115 +170,19 @@ def _client_ids(
     return [dataset.owners.names[o] for o in owners], owners
 
 
-def _deal(
-    dataset: Dataset,
-    partition: PartitionConfig,
-    plan: Plan,
-    styles: Styles | None,
-    owners: np.ndarray | None,
-    clients: int,
-    seed: Seed,
-) -> list[np.ndarray]:
-    """Training rows of each client; with domains, each domain is dealt to its own clients."""
-    split = PARTITIONS[partition.kind].split
-    if split is None:
-        assert owners is not None
-        assert dataset.owners is not None
-        return rows_by_tag(dataset.owners.train, owners)
-    y = np.asarray(dataset.train.y, dtype=np.int64)
-    rng = (seed / "deal").numpy()
-    blocks = [(np.arange(len(y)), np.arange(clients), "")]
-    if styles is not None and styles.kind == "domain":
-        blocks = [
-            (block, np.flatnonzero(styles.of_client == s), f" of domain '{styles.names[s]}'")
-            for s, block in enumerate(_rows_of_domains(dataset.domains, styles, "train"))
-        ]
-    rows: list[np.ndarray] = [np.empty(0, dtype=np.int64)] * clients
-    for block, members, place in blocks:
-        if len(members) == 0:
-            continue
-        holds_NC = None if plan.holds_NC is None else plan.holds_NC[members]
-        task = Task(y[block], dataset.num_classes, len(members), partition, rng, holds_NC, place)
-        for member, part in zip(members, split(task), strict=True):
-            rows[member] = np.sort(block[part])
-    return rows
-
-
-def rows_by_tag(tag_of_row: np.ndarray, wanted: np.ndarray) -> list[np.ndarray]:
-    """Rows of each wanted tag, in stored order."""
-    order = np.argsort(tag_of_row, kind="stable")
-    starts = np.searchsorted(tag_of_row, wanted, side="left", sorter=order)
-    ends = np.searchsorted(tag_of_row, wanted, side="right", sorter=order)
-    return [order[a:b] for a, b in zip(starts, ends, strict=True)]
-
-
-def _rows_of_domains(domains: Tags | None, styles: Styles, split: str) -> list[np.ndarray]:
-    assert domains is not None
-    wanted = np.array([domains.names.index(name) for name in styles.names])
-    return rows_by_tag(getattr(domains, split), wanted)
-
-
-def _test_rows(
-    dataset: Dataset,
-    partition: PartitionConfig,
-    rows: list[np.ndarray],
-    styles: Styles | None,
-    owners: np.ndarray | None,
-    seed: Seed,
-) -> list[np.ndarray]:
-    """Test rows of each client: its own where clients are natural, else a view of the common test samples."""
-    rng = (seed / "test").numpy()
-    if owners is not None and dataset.owners is not None and (dataset.owners.test >= 0).all():
-        own = rows_by_tag(dataset.owners.test, owners)
-        limit = partition.test_samples
-        return [r if limit is None or len(r) <= limit else np.sort(rng.permutation(r)[:limit]) for r in own]
-    classes = dataset.num_classes
-    train_y, test_y = (np.asarray(pool.y, dtype=np.int64) for pool in (dataset.train, dataset.test))
-    counts_NC = np.stack([np.bincount(train_y[r], minlength=classes) for r in rows])
-    if styles is not None and styles.kind == "domain":
-        tests = _rows_of_domains(dataset.domains, styles, "test")
-        trains = _rows_of_domains(dataset.domains, styles, "train")
-        sorted_styles = [
-            sort_by_class(test, test_y, train_y[train], classes)
-            for test, train in zip(tests, trains, strict=True)
-        ]
-        return view_rows(sorted_styles, styles.of_client, counts_NC, partition, rng)
-    everything = sort_by_class(np.arange(len(test_y)), test_y, train_y, classes)
-    return view_rows([everything], np.zeros(len(rows), dtype=np.int64), counts_NC, partition, rng)
-
-
-def _shares(
-    dataset: Dataset,
-    partition: PartitionConfig,
-    rows: list[np.ndarray],
-    tests: list[np.ndarray],
-    concept_of_client: np.ndarray | None,
-    seed: Seed,
-) -> list[Share]:
-    rng = (seed / "validation").numpy()
-    train_y = np.asarray(dataset.train.y)
-    maps: list[np.ndarray | None] = [None]
-    if partition.concept is not None:
-        maps = [label_map(name, dataset.num_classes) for name in partition.concept.maps]
-    shares = []
-    for i, (own, test) in enumerate(zip(rows, tests, strict=True)):
-        held = hold_out(own, train_y, partition.validation, rng)
-        relabel = maps[0 if concept_of_client is None else int(concept_of_client[i])]
-        shares.append(Share(train=own[~held], validation=own[held], test=test, relabel=relabel))
-    return shares
-
-
 def _planted_groups(
     ids: list[str],
-    plan: Plan,
+    planted: PlantedGroups,
     styles: Styles | None,
     partition: PartitionConfig,
     concept_of_client: np.ndarray | None,
 ) -> tuple[dict[str, int], dict[int, str]]:
-    """Clients that agree in every planted trait form one group; none where nothing was planted."""
+    """Clients that are equal in every planted property form one group; there are no groups without any."""
     traits: list[tuple[np.ndarray, list[str]]] = []
-    if plan.groups is not None and (len(plan.names) > 1 or (styles is None and concept_of_client is None)):
-        traits.append((plan.groups, list(plan.names)))
+    if planted.groups is not None and (
+        len(planted.names) > 1 or (styles is None and concept_of_client is None)
+    ):
+        traits.append((planted.groups, list(planted.names)))
     if styles is not None:
         traits.append((styles.of_client, list(styles.names)))
     if concept_of_client is not None and partition.concept is not None:

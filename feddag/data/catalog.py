@@ -32,20 +32,20 @@ from feddag.data.loading import Present
 
 @dataclass(frozen=True)
 class DatasetEntry:
-    """One dataset: a line of help, how it is loaded, under which terms, and what can be downloaded."""
+    """One dataset: a line of help, the function that loads it, its terms, and what can be downloaded."""
 
     help: str
     load: Callable[[DataConfig], Dataset]
     terms: str = ""
     downloads: Sequence[Download] = ()
     always_there: bool = False
-    layouts: Sequence[Present] = ()  # how it may lie in the data folder
+    layouts: Sequence[Present] = ()  # how its files may be arranged in the data folder
     system: Sequence[tuple[Path, Present]] = ()
     made_from: Sequence[Present] = ()  # what it can be made from instead
 
     @property
     def download(self) -> str:
-        """How much would be fetched, in words; "" where nothing can be."""
+        """Size of the download in words; "" if there is no download."""
         return size_in_words(self.downloads).replace("about ", "~") if self.downloads else ""
 
 
@@ -170,7 +170,7 @@ def how_there(config: DataConfig) -> str:
 
 
 def load_dataset(config: DataConfig) -> Dataset:
-    """The samples a user asked for, from the first place that has them."""
+    """Load the dataset that the settings name, from the first place that has it."""
     if config.name not in DATASETS:
         raise InvalidInput(f"data.name: '{config.name}' is not one of {', '.join(DATASETS)}")
     try:

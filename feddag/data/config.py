@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user says about data and skew: two lines of TOML are enough, every further setting has a default."""
+"""The settings of data and partition: two lines of TOML are enough, because all others have defaults."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 PartitionName = Literal["auto", "iid", "label-groups", "label-pairs", "lda", "quantity", "natural"]
 ConceptMap = Literal["identity", "reverse", "shift"]
 
-# Which kinds a setting has a meaning for; setting it with another kind is an error, never silently ignored.
+# The kinds that use a setting. To set it with another kind is an error; it is never ignored in silence.
 KINDS_OF: dict[str, tuple[PartitionName, ...]] = {
     "alpha": ("label-groups", "label-pairs", "lda", "quantity"),
     "form": ("lda",),
@@ -48,24 +48,34 @@ class DataConfig(_Settings):
     cache: Path | None = Field(
         default=None, description="folder for converted arrays; default: FEDDAG_CACHE, else the user's cache"
     )
-    download: bool = Field(default=False, description="may fetch what is not there (sizes are printed)")
+    download: bool = Field(
+        default=False, description="download the dataset if it is not there (the size is printed)"
+    )
     max_download: int = Field(
         default=3_500_000_000, ge=1, description="largest download in bytes that is accepted"
     )
     max_train: int | None = Field(
-        default=None, ge=1, description="use at most so many training samples, evenly over the classes"
+        default=None, ge=1, description="largest number of training samples to use, evenly over the classes"
     )
     max_test: int | None = Field(
-        default=None, ge=1, description="use at most so many test samples, evenly over the classes"
+        default=None, ge=1, description="largest number of test samples to use, evenly over the classes"
     )
     severity: int = Field(default=3, ge=1, le=5, description="severity of cifar10-c and tiny-imagenet-c")
     path: Path | None = Field(default=None, description="name = 'own': folder or table with the samples")
     label: str = Field(default="label", description="name = 'own': the column with the class")
     client: str = Field(
-        default="client", description="name = 'own': the column with the client, in one table"
+        default="client", description="name = 'own': the column with the client, if there is one table"
+    )
+    features: tuple[str, ...] = Field(
+        default=(), description="name = 'own': the columns to use; default: all except label and client"
+    )
+    missing: Literal["refuse", "drop", "impute"] = Field(
+        default="refuse",
+        description="name = 'own': missing values are an error, their rows are dropped, "
+        "or they are filled with the mean of the training samples",
     )
     test_share: float = Field(
-        default=0.2, gt=0, lt=1, description="share held out for testing where the data has no test part"
+        default=0.2, gt=0, lt=1, description="share held out for testing if the data has no test part"
     )
     synthetic: SyntheticConfig = Field(
         default=SyntheticConfig(), description="name = 'synthetic': how it is drawn"
@@ -89,7 +99,7 @@ def _from_environment(variable: str, base: str, default: str) -> Path:
 
 
 class ConceptConfig(_Settings):
-    """`[partition.concept]`: groups of clients that mean different things by the same label."""
+    """`[partition.concept]`: groups of clients for which the same label means different things."""
 
     maps: tuple[ConceptMap, ...] = Field(
         default=("identity", "reverse", "shift"),
@@ -117,7 +127,7 @@ class QuantityConfig(_Settings):
     """`[partition.quantity]`: clients keep unequal parts of what the base kind gave them."""
 
     alpha: float = Field(default=1.0, gt=0, description="Dirichlet concentration; smaller is more unequal")
-    min_samples: int = Field(default=1, ge=1, description="a client keeps at least so many samples")
+    min_samples: int = Field(default=1, ge=1, description="smallest number of samples that a client keeps")
 
 
 class PartitionConfig(_Settings):
@@ -142,13 +152,13 @@ class PartitionConfig(_Settings):
     min_samples: int | None = Field(
         default=None,
         ge=1,
-        description="a client holds at least so many samples; default 10 if there are enough",
+        description="smallest number of samples of a client; default 10 if there are enough",
     )
     test: Literal["label_view", "proportional"] = Field(
         default="label_view", description="all test samples of the client's classes, or its class proportions"
     )
     test_samples: int | None = Field(
-        default=None, ge=1, description="a client is tested on at most so many samples, drawn once"
+        default=None, ge=1, description="largest number of test samples per client, drawn once"
     )
     validation: float = Field(
         default=0.1, ge=0, lt=1, description="share of each client's training samples held out for validation"

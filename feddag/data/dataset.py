@@ -44,7 +44,7 @@ def pixel_scaling(mean: tuple[float, ...], std: tuple[float, ...]) -> Scaling:
 
 
 def part_of(dataset: Dataset, max_train: int | None, max_test: int | None) -> Dataset:
-    """At most so many samples, drawn once and evenly over classes (and owners or domains)."""
+    """A part with at most these numbers of samples, drawn evenly over classes, owners and domains."""
     train_rows = _rows_to_keep(dataset, "train", max_train)
     test_rows = _rows_to_keep(dataset, "test", max_test)
     if train_rows is None and test_rows is None:

@@ -3,7 +3,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,7 +39,7 @@ class Share:
 
 @dataclass(frozen=True)
 class Source:
-    """Where the samples came from, so that a subset or stand-in is never reported as the full set."""
+    """Where the samples came from, so that a part or a substitute is never reported as the full set."""
 
     dataset: str
     kind: str  # "local" | "system" | "download" | "generated" | "embedded"
@@ -47,7 +47,7 @@ class Source:
     train_samples: int = 0
     test_samples: int = 0
     sha256: str = ""
-    complete: bool = True  # False: a subset of the published set or a stand-in for it
+    complete: bool = True  # False: a part of the published set, or a substitute for it
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Federation:
     # -- one folder of plain .npy files, so that worker processes can map it instead of copying ------------
 
     def save(self, folder: Path) -> None:
-        """Write memory-mappable files; pools that already are mapped files are only named."""
+        """Write files that can be memory-mapped; a pool that is such a file already is not written again."""
         folder.mkdir(parents=True, exist_ok=True)
         pools = {
             f"{name}_{part}": _store(getattr(pool, part), folder / f"{name}_{part}.npy")
@@ -121,12 +121,11 @@ class Federation:
         shares = [self.clients[c] for c in self.ids]
         for split in ("train", "validation", "test"):
             parts = [getattr(s, split) for s in shares]
-            unique = {id(p): p for p in parts}  # clients with equal test views share one array
-            place = {key: i for i, key in enumerate(unique)}
-            ends = np.cumsum([len(p) for p in unique.values()], dtype=np.int64)
-            np.save(folder / f"rows_{split}.npy", np.concatenate([NO_INDICES, *unique.values()]))
+            unique, which = distinct_arrays(parts)  # clients with equal test views share one array
+            ends = np.cumsum([len(p) for p in unique], dtype=np.int64)
+            np.save(folder / f"rows_{split}.npy", np.concatenate([NO_INDICES, *unique]))
             np.save(folder / f"ends_{split}.npy", ends)
-            np.save(folder / f"which_{split}.npy", np.array([place[id(p)] for p in parts]))
+            np.save(folder / f"which_{split}.npy", which)
         identity = np.arange(self.num_classes)
         np.save(
             folder / "relabel.npy", np.stack([identity if s.relabel is None else s.relabel for s in shares])
@@ -142,7 +141,7 @@ class Federation:
 
     @classmethod
     def open(cls, folder: Path) -> "Federation":
-        """Map a saved federation; planted groups are not stored, for workers must not see them."""
+        """Map a saved federation; planted groups are not stored, because workers must not see them."""
         description = json.loads((folder / "federation.json").read_text())
         pools = {name: np.load(path, mmap_mode="r") for name, path in description["pools"].items()}
         splits = {}
@@ -172,8 +171,19 @@ class Federation:
         )
 
 
+def distinct_arrays(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:
+    """Each array object once, in order of appearance, and for every given array its place in that list."""
+    places: dict[int, int] = {}
+    unique: list[np.ndarray] = []
+    for array in arrays:
+        if id(array) not in places:
+            places[id(array)] = len(unique)
+            unique.append(array)
+    return unique, np.array([places[id(array)] for array in arrays], dtype=np.int64)
+
+
 def _store(array: np.ndarray, path: Path) -> str:
-    """Path of a file that holds the array: its own file when it is one mapped whole, else a new one."""
+    """Path of a file that holds exactly this array: the file it is mapped from, or a new one."""
     if isinstance(array, np.memmap) and array.filename is not None:
         header = np.load(array.filename, mmap_mode="r")
         if header.shape == array.shape and header.dtype == array.dtype:

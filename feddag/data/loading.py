@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finding a dataset's files, converting them once, mapping them ever after."""
+"""Find a dataset's files, convert them once, and map the result from then on."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ from feddag.data.files.hashing import sha256_of_files, sha256_of_text, stamp_of_
 
 @dataclass(frozen=True)
 class Samples:
-    """What a reader makes of files: one split as a stream of chunks, so that it need not fit into memory."""
+    """One split as a reader returns it: a stream of chunks, because it may not fit into memory."""
 
     x: Iterable[np.ndarray]
     y: np.ndarray
@@ -46,7 +46,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Present:
-    """One way a dataset lies on disk: a folder with these files."""
+    """One way in which a dataset can be stored: a folder with these files."""
 
     folder: str
     files: tuple[str, ...]  # relative to the folder; "*" is a pattern
@@ -97,7 +97,7 @@ def find(
     system: Sequence[tuple[Path, Layout]] = (),
     downloads: Sequence[Download] = (),
 ) -> Found:
-    """First hit: the data folder, the system's folder, a download (only if allowed)."""
+    """The first place that has the files: data folder, system folder, download (only if allowed)."""
     root = config.data_folder
     for layout in layouts:
         if layout.missing(root) is None:
@@ -124,7 +124,7 @@ def _not_found(
     downloads: Sequence[Download],
 ) -> str:
     root = config.data_folder
-    for layout in layouts:  # half a dataset: say which file is missing
+    for layout in layouts:  # a part of the dataset is there: say which file is missing
         if layout.folder != "." and (root / layout.folder).is_dir():
             return f"data.name '{config.name}': {layout.missing(root)} is missing in {root}"
     elsewhere = "".join(f" nor in {place}" for place, _ in system)
@@ -146,8 +146,8 @@ def load_found(
 ) -> Dataset:
     """Convert what was found once, and map the result; without a scaling, it is computed from the samples.
 
-    Folders in `listed` hold so many gigabytes that they are read and hashed only when they are converted;
-    after that names, sizes and times of change stand for their contents.
+    Folders in `listed` are very large, so they are read and hashed only when they are converted. After that,
+    names, sizes and modification times are compared instead of their contents.
     """
     key = sha256 = sha256_of_files(found.paths, found.root)
     inside = [found.root / found.layout.folder / name for name in listed]

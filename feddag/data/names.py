@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Client names: letters, digits, dot, dash and underscore, so that they may be file names anywhere."""
+"""Client names: letters, digits, dot, dash and underscore, so that they can be file names anywhere."""
 
 import re
 from collections.abc import Iterable
@@ -8,7 +8,7 @@ ALLOWED = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 
 
 def is_allowed(name: str) -> bool:
-    """Whether a name may be a client's id as it is."""
+    """Whether a name can be a client's id without a change."""
     return ALLOWED.fullmatch(name) is not None
 
 

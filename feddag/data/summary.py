@@ -48,7 +48,7 @@ def client_rows(federation: Federation) -> list[ClientRow]:
 
 
 def source_line(source: Source) -> str:
-    """Where the samples came from, in one line that never calls a part the whole."""
+    """Where the samples came from, in one line that says if they are only a part of the published set."""
     whole = "complete" if source.complete else "NOT the complete published set"
     return (
         f"{source.dataset}: {source.train_samples:,} training and {source.test_samples:,} test samples, "

@@ -1,4 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 from PIL import Image
@@ -6,6 +11,11 @@ from typer.testing import CliRunner
 
 from feddag.cli.data import app
 from feddag.core.errors import InvalidInput
+from feddag.data.catalog import load_dataset
+from feddag.data.config import DataConfig
+from feddag.data.files import cache
+
+ROOT = Path(__file__).parents[2]
 
 
 def call(*arguments):
@@ -52,7 +62,7 @@ def test_show_writes_two_pictures_and_prints_classes_by_clients(tmp_path):
             assert np.asarray(picture.convert("L")).std() > 5
 
 
-def test_check_ones_own_folder_says_everything_and_ends_with_two(tmp_path):
+def test_checking_your_own_folder_says_everything_and_ends_with_two(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.ones((4, 2)), y=np.array([0, 1, 0, 1]))
     assert call("check", tmp_path).exit_code == 0
     np.savez(tmp_path / "b.npz", x=np.ones((4, 3)), y=np.array([0, 1, 0, 1]))
@@ -61,6 +71,62 @@ def test_check_ones_own_folder_says_everything_and_ends_with_two(tmp_path):
     assert result.exit_code == 2
     assert "2 problems:" in result.output
     assert "c: x has 4 samples but y has shape (3,)" in result.output
+
+
+def test_the_real_command_ends_with_two_for_bad_data_and_with_zero_for_good_data(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+
+    def check():
+        command = [sys.executable, "-m", "feddag", "data", "check", str(data)]
+        environment = {**os.environ, "FEDDAG_CACHE": str(tmp_path / "cache")}
+        return subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT)
+
+    np.savez(data / "a.npz", x=np.ones((4, 2)), y=np.array([0, 1, 0]))
+    bad = check()
+    assert (bad.returncode, bad.stderr) == (2, "")
+    assert "\n1 problem:\n- a: x has 4 samples but y has shape (3,)\n" in bad.stdout
+    np.savez(data / "a.npz", x=np.ones((4, 2)), y=np.array([0, 1, 0, 1]))
+    good = check()
+    assert (good.returncode, good.stderr) == (0, "")
+    assert good.stdout.endswith("1 client, nothing is wrong\n")
+
+
+def test_the_check_mentions_lonely_clients_and_classes_and_exits_with_zero(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDDAG_CACHE", str(tmp_path / "cache"))
+    table = tmp_path / "all.csv"
+    lines = [f"ward {i % 2},{i / 7},{'no' if i % 3 else 'yes'}" for i in range(12)] + ["ward 9,0.5,maybe"]
+    table.write_text("\n".join(["client,a,label", *lines]))
+    result = call("check", table)
+    assert result.exit_code == 0
+    output = " ".join(result.output.split())
+    assert "4 warnings:" in output
+    assert "1 client has only one sample, to train on: ward-9" in output
+    assert "1 class occurs at one client only: 'maybe' (ward-9)" in output
+    assert "'ward 0' is 'ward-0'" in output
+    assert "3 clients, nothing is wrong" in output
+
+
+def test_the_check_reads_the_whole_cache_whatever_was_checked_before(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDDAG_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(cache, "SETTLED", -1.0)  # so that the entry counts as checked at once
+    data = tmp_path / "data"
+    data.mkdir()
+    np.savez(data / "a.npz", x=np.arange(8.0).reshape(4, 2), y=np.array([0, 1, 0, 1]))
+    assert call("check", data).exit_code == 0
+    hashed = []
+    original = cache.sha256_of_file
+    monkeypatch.setattr(cache, "sha256_of_file", lambda path: hashed.append(path.name) or original(path))
+    load_dataset(DataConfig(name="own", path=data))
+    assert hashed == []
+    assert call("check", data).exit_code == 0
+    assert {"train_x.npy", "test_x.npy", "train_y.npy"} <= set(hashed)
+    (file,) = (tmp_path / "cache").rglob("train_x.npy")
+    before = file.read_bytes()
+    file.write_bytes(before[:-1] + bytes([before[-1] ^ 1]))
+    result = call("check", data)
+    assert "was damaged; it is made anew from the original data" in result.output
+    assert file.read_bytes() == before
 
 
 def test_an_unknown_name_is_one_sentence():

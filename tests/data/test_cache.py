@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 import errno
+import json
 import os
 
 import numpy as np
 import pytest
 
 from feddag.core.errors import InvalidInput
-from feddag.data.files.cache import cached, write_npy
+from feddag.data.files import cache
+from feddag.data.files.cache import cached, verify_always, write_npy
 
 
 def make_three(folder):
@@ -43,6 +45,129 @@ def test_a_damaged_entry_is_made_anew(tmp_path, damage):
     else:
         (file.parent / "facts.json").write_text("{")
     assert cached(tmp_path, "toy", "abc", make_three).arrays["x"].tolist() == [[1], [2], [3]]
+
+
+def flip_one_bit(file, keep_times=False):
+    """Change the last value of an array; the size stays, and if wanted the modification time too."""
+    times = file.stat()
+    clock = file.parent.parent / "clock"
+    clock.touch()
+    while clock.stat().st_ctime_ns == times.st_ctime_ns:  # wait for the file system's clock to tick
+        clock.chmod(0o600)
+    clock.unlink()
+    with file.open("r+b") as stream:
+        stream.seek(-1, os.SEEK_END)
+        stream.write(bytes([file.read_bytes()[-1] ^ 1]))
+    if keep_times:
+        os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+@pytest.mark.parametrize("keep_times", [False, True], ids=["", "modification time set back"])
+@pytest.mark.parametrize("opened_before", [0, 1, 2])
+def test_one_flipped_bit_makes_the_entry_anew(tmp_path, monkeypatch, keep_times, opened_before):
+    monkeypatch.setattr(cache, "SETTLED", -1.0)  # so that the proof is written at once
+    for _ in range(1 + opened_before):
+        cached(tmp_path, "toy", "abc", make_three)
+    (file,) = tmp_path.rglob("x.npy")
+    flip_one_bit(file, keep_times)
+    assert cached(tmp_path, "toy", "abc", make_three).arrays["x"].tolist() == [[1], [2], [3]]
+
+
+def test_an_entry_changed_right_after_it_was_opened_is_noticed(tmp_path):
+    cached(tmp_path, "toy", "abc", make_three)
+    cached(tmp_path, "toy", "abc", never)
+    (file,) = tmp_path.rglob("x.npy")
+    assert not (file.parent / cache.PROOF).exists()  # too soon: time stamps are coarse
+    flip_one_bit(file, keep_times=True)
+    with pytest.raises(AssertionError, match="made again"):
+        cached(tmp_path, "toy", "abc", never)
+
+
+@pytest.fixture
+def hashed(tmp_path, monkeypatch):
+    """The names of the files that were read and hashed, for an entry that has just been proven."""
+    monkeypatch.setattr(cache, "SETTLED", -1.0)
+    cached(tmp_path, "toy", "abc", make_three)
+    names = []
+    original = cache.sha256_of_file
+    monkeypatch.setattr(cache, "sha256_of_file", lambda path: names.append(path.name) or original(path))
+    return names
+
+
+def test_a_proven_entry_is_not_hashed_again(tmp_path, hashed):
+    cached(tmp_path, "toy", "abc", never)
+    assert hashed == []
+
+
+def test_every_entry_is_hashed_when_the_user_asks_for_a_check(tmp_path, hashed):
+    with verify_always():
+        cached(tmp_path, "toy", "abc", never)
+    assert hashed == ["x.npy"]
+
+
+@pytest.mark.parametrize("change", ["a day later", "a clock set back", "touched", "copied", "garbled proof"])
+def test_a_proof_ends_when_anything_changed_or_a_day_has_passed(tmp_path, hashed, change):
+    (file,) = tmp_path.rglob("x.npy")
+    proof = file.parent / cache.PROOF
+    if change in ("a day later", "a clock set back"):
+        said = json.loads(proof.read_text())
+        said["time"] += -cache.VALID_FOR if change == "a day later" else 3600
+        proof.write_text(json.dumps(said))
+    elif change == "touched":
+        os.utime(file, (1, 1))
+    elif change == "copied":
+        copy = file.with_name("copy")
+        copy.write_bytes(file.read_bytes())
+        copy.replace(file)
+    else:
+        proof.write_text("[1, 2")
+    cached(tmp_path, "toy", "abc", never)
+    assert hashed == ["x.npy"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "null", "{}", '{"content": 1, "sha256": 2}', '{"content": "{}", "sha256": ""}', "[" * 9999],
+)
+def test_malformed_facts_count_as_no_entry(tmp_path, text):
+    cached(tmp_path, "toy", "abc", make_three)
+    (file,) = tmp_path.rglob("facts.json")
+    file.write_text(text)
+    assert cached(tmp_path, "toy", "abc", make_three).facts == {"what": "three numbers"}
+
+
+def test_altered_facts_count_as_no_entry(tmp_path):
+    cached(tmp_path, "toy", "abc", make_three)
+    (file,) = tmp_path.rglob("facts.json")
+    file.write_text(file.read_text().replace("three numbers", "four numbers"))
+    assert cached(tmp_path, "toy", "abc", make_three).facts == {"what": "three numbers"}
+
+
+@pytest.mark.parametrize("what", ["a file", "a link to nowhere"])
+def test_something_else_in_the_place_of_an_entry_is_replaced(tmp_path, what):
+    cached(tmp_path, "toy", "abc", make_three)
+    (folder,) = tmp_path.iterdir()
+    for file in folder.iterdir():
+        file.unlink()
+    folder.rmdir()
+    if what == "a file":
+        folder.write_text("hello")
+    else:
+        folder.symlink_to(tmp_path / "nowhere")
+    assert cached(tmp_path, "toy", "abc", make_three).arrays["x"].tolist() == [[1], [2], [3]]
+
+
+def test_a_cache_that_is_read_only_is_used_and_hashed_every_time(tmp_path, hashed, monkeypatch):
+    (file,) = tmp_path.rglob(cache.PROOF)
+    file.unlink()
+
+    def refuse(self, text):
+        raise PermissionError(errno.EACCES, "read-only")
+
+    monkeypatch.setattr(type(file), "write_text", refuse)
+    for _ in range(2):
+        cached(tmp_path, "toy", "abc", never)
+    assert hashed == ["x.npy", "x.npy"]
 
 
 def test_a_maker_that_fails_leaves_nothing_behind(tmp_path):

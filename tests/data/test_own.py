@@ -9,8 +9,10 @@ from feddag.core.errors import InvalidInput
 from feddag.core.seeds import Seed
 from feddag.data.build import build_federation, partition_dataset
 from feddag.data.config import DataConfig, PartitionConfig
-from feddag.data.datasets.own import dataset_from_clients, dataset_from_hugging_face
-from feddag.data.own import client_facts, read_own
+from feddag.data.datasets import own
+from feddag.data.memory import dataset_from_clients, dataset_from_hugging_face
+from feddag.data.own.checking import client_facts
+from feddag.data.own.reading import read_own
 
 
 def rows(path, header, lines):
@@ -122,24 +124,26 @@ def test_everything_that_is_wrong_is_said_at_once(folder):
     rows(folder / "words.csv", ["a", "label"], [["x", 1], ["y", 0]])
     rows(folder / "ragged.csv", ["a", "label"], [[1, 1], [2]])
     rows(folder / "unlabelled.csv", ["a", "b"], [[1, 1]])
-    problems = "\n".join(read_own(folder, "label", "client").problems)
+    reading = read_own(folder)
+    problems = "\n".join(reading.problems)
     for sentence in (
         "short: x has 10 samples but y has shape (9,)",
-        "holes: 1 missing or infinite values in x",
+        "1 missing value: feature 0 1 (in holes); set data.missing to 'drop' or 'impute'",
         "other: samples of shape (3,), others have (4,)",
         "half.npz: no array 'y'; it has x",
         "fractions: y holds fractions such as 0.5; expected classes",
         "objects.npz: holds Python objects, which are never read",
-        "'b&d': a client's name may have letters",
         "rubbish.npz: not an .npz file",
         "notes.txt: expected a folder or an .npz, .csv or .parquet file per client",
         "empty/: no images in class folders",
-        "words.csv: column 'a' holds text; features must be numbers",
+        "words.csv: column 'a' (2 different texts in 2 rows, which looks like an id) cannot be a feature",
         "ragged.csv, line 3: 2 values expected, got 1",
         "unlabelled.csv: no label column 'label'; it has a, b",
     ):
         assert sentence in problems
     assert "good" not in problems
+    assert "b&d" not in problems
+    assert "client names are changed so that they can be file names: 'b&d' is 'b-d'" in reading.warnings
 
 
 def test_loading_wrong_data_names_the_first_problem_and_how_many_more(folder, tmp_path):
@@ -162,13 +166,84 @@ def test_a_changed_file_is_read_again(folder, tmp_path):
     assert after.train.x.mean() > 0.5
 
 
+def test_a_file_behind_a_link_to_a_folder_is_part_of_the_hash(folder, tmp_path):
+    real = tmp_path / "elsewhere"
+    for c in ("cat", "dog"):
+        (real / c).mkdir(parents=True)
+        for i in range(2):
+            Image.new("L", (4, 4), i).save(real / c / f"{i}.png")
+    (folder / "anna").symlink_to(real)
+    before = federation(folder, tmp_path)
+    Image.new("L", (4, 4), 99).save(real / "cat" / "0.png")
+    Image.new("L", (4, 4), 99).save(real / "cat" / "1.png")
+    after = federation(folder, tmp_path)
+    assert before.source.sha256 != after.source.sha256
+    assert before.train.x.max() < 99
+    assert after.train.x.max() == 99
+
+
+def test_files_that_change_while_they_are_read_are_not_kept(folder, tmp_path, monkeypatch):
+    x, y = samples(10)
+    np.savez(folder / "a.npz", x=x, y=y)
+
+    def read_and_change(path, settings):
+        reading = read_own(path, settings)
+        np.savez(folder / "a.npz", x=x + 1, y=y)
+        return reading
+
+    monkeypatch.setattr(own, "read_own", read_and_change)
+    with pytest.raises(InvalidInput, match="its files changed while they were read; start again"):
+        federation(folder, tmp_path)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_suffixes_in_capital_letters_are_known(folder):
+    x, y = samples(10)
+    with (folder / "a.NPZ").open("wb") as file:
+        np.savez(file, x=x, y=y)
+    rows(
+        folder / "b.CSV",
+        ["p", "q", "r", "s", "label"],
+        [[*map(float, v), c] for v, c in zip(x, y, strict=True)],
+    )
+    reading = read_own(folder)
+    assert reading.problems == []
+    assert np.array_equal(reading.clients[0].x, reading.clients[1].x)
+
+
+def test_pixels_are_not_mixed_with_other_numbers(folder):
+    pixels = np.arange(64, dtype=np.uint8).reshape(4, 1, 4, 4)
+    y = np.array([0, 1, 0, 1])
+    for name in "ab":
+        np.savez(folder / f"{name}.npz", x=pixels, y=y)
+    np.savez(folder / "c.npz", x=pixels / 255, y=y)
+    np.savez(folder / "d.npz", x=pixels, y=y, x_test=pixels / 255, y_test=y)
+    assert read_own(folder).problems == [
+        "d: x holds uint8 but x_test float64; only uint8 are pixels",
+        "c: x holds numbers that are not pixels, others have uint8 (pixels)",
+    ]
+
+
+def test_a_test_part_of_fractions_is_not_cut_to_whole_numbers(folder, tmp_path):
+    x, y = np.arange(12).reshape(6, 2), np.arange(6) % 2
+    np.savez(folder / "a.npz", x=x, y=y, x_test=x + 0.5, y_test=y)
+    assert (federation(folder, tmp_path).examples("a", "test").x == x + 0.5).all()
+
+
+def test_images_whose_channels_come_last_are_warned_about(folder):
+    np.savez(folder / "a.npz", x=np.zeros((4, 8, 8, 3), np.uint8), y=np.arange(4) % 2)
+    (warning,) = read_own(folder).warnings
+    assert warning == (
+        "samples of shape (8, 8, 3) look like images whose channels come last; "
+        "expected channels × height × width"
+    )
+
+
 def test_images_of_different_sizes_are_named(folder):
     (folder / "c" / "cat").mkdir(parents=True)
     for i, size in enumerate((4, 5)):
         Image.fromarray(np.zeros((size, size), np.uint8)).save(folder / "c" / "cat" / f"{i}.png")
-    assert read_own(folder, "label", "client").problems == [
-        "c/: images of different sizes (4×4 and 5×5); all must be equal"
-    ]
+    assert read_own(folder).problems == ["c/: images of different sizes (4×4 and 5×5); all must be equal"]
 
 
 @pytest.mark.parametrize("what", ["missing", "empty", "text"])
@@ -178,7 +253,7 @@ def test_a_path_that_is_no_data_is_one_sentence(tmp_path, what):
         path.mkdir()
     elif what == "text":
         path.write_text("hello")
-    (problem,) = read_own(path, "label", "client").problems
+    (problem,) = read_own(path).problems
     assert "expected" in problem or "is not" in problem
 
 
@@ -186,9 +261,7 @@ def test_the_check_tells_counts_shapes_classes_and_missing_values(folder):
     x, y = samples(10, classes=3)
     x[0, 0] = np.nan
     np.savez(folder / "a.npz", x=x, y=y)
-    assert client_facts(read_own(folder, "label", "client")) == [
-        ("a", "10", "", "4", "float32", "3: 0, 1, 2", "1")
-    ]
+    assert client_facts(read_own(folder)) == [("a", "10", "", "4", "float32", "3: 0, 1, 2", "1")]
 
 
 def test_a_python_object_with_clients():

@@ -91,7 +91,7 @@ def corrupt(x_NCHW: np.ndarray, name: str, severity: int, keys: Sequence[int], s
 
 
 class _Generators(Sequence[np.random.Generator]):
-    """One generator per key, made when it is asked for: half of the corruptions draw nothing."""
+    """One generator per key, made when it is needed, because half of the corruptions draw no numbers."""
 
     def __init__(self, seed: Seed, keys: Sequence[int]) -> None:
         self._seed, self._keys = seed, keys

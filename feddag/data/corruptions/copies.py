@@ -53,7 +53,7 @@ def generated(
         np.asarray(clean.y),
         class_names,
         scaling,
-        complete=False,  # a stand-in: most of its bits are not those of the published files
+        complete=False,  # a substitute: most images differ from those of the published files
         notes={"corruptions": MADE},
     )
 
@@ -73,8 +73,8 @@ def load_domains(
 ) -> Dataset:
     """Every clean image in every domain; an image is for training in all domains or for testing in all.
 
-    `key` says what the images are made from. The SHA-256 in the result is that of the files, where the images
-    come from files, and of the images themselves, where they are made.
+    `key` identifies what the images are made from. If they come from files, the SHA-256 in the result is that
+    of the files. If they are made here, it is that of the images.
     """
     train, test = _choose_images(config, y, len(domains))
 
@@ -121,7 +121,7 @@ def load_domains(
 
 
 def _choose_images(config: DataConfig, y: np.ndarray, domains: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of the clean images for training and test, no more than the limits need."""
+    """Rows of the clean images for training and for test; no more rows than the limits require."""
     mask = held_out_mask(y, TEST_SHARE, "corrupted")
     rows = Dataset(
         train=Pool(np.flatnonzero(~mask), y[~mask]),

@@ -19,14 +19,14 @@ def contrast(x: np.ndarray, factor: float, generators: Generators) -> np.ndarray
 
 
 def brightness(x: np.ndarray, amount: float, generators: Generators) -> np.ndarray:
-    """The value of hue, saturation and value rises."""
+    """Brighter: the value in (hue, saturation, value) is increased."""
     hsv = to_hsv(x)
     hsv[..., 2] = np.clip(hsv[..., 2] + amount, 0, 1)
     return to_rgb(hsv)
 
 
 def saturate(x: np.ndarray, constants: tuple[float, float], generators: Generators) -> np.ndarray:
-    """The saturation of hue, saturation and value changes."""
+    """Stronger or weaker colours: the saturation in (hue, saturation, value) is changed."""
     factor, amount = constants
     hsv = to_hsv(x)
     hsv[..., 1] = np.clip(hsv[..., 1] * factor + amount, 0, 1)
@@ -89,7 +89,7 @@ def jpeg_compression(x: np.ndarray, quality: int, generators: Generators) -> np.
 def _through_pillow(x: np.ndarray, change: Callable[[Image.Image], Image.Image]) -> np.ndarray:
     pixels = np.rint(x * 255).astype(np.uint8)
     out = np.stack([np.asarray(change(Image.fromarray(image))) for image in pixels])
-    return (out + 0.5) / 255  # the half survives the cut to whole numbers
+    return (out + 0.5) / 255  # half a step is added, so that the later cast gives the same pixels
 
 
 def elastic_transform(

@@ -42,7 +42,7 @@ def frost(x: np.ndarray, constants: tuple[float, float], generators: Generators)
 
 @cache
 def frost_texture(number: int, size: int) -> np.ndarray:
-    """A drawn stand-in for the photographs of frost: bluish needles along the borders of random cells."""
+    """A drawing instead of the photographs of frost: bluish needles along the borders of random cells."""
     rng = (Seed(0) / "frost" / number / size).numpy()
     brightness = 0.35 * plasma(size, 2.0, [rng])[0, :size, :size]
     grid = np.stack(np.meshgrid(np.arange(size), np.arange(size), indexing="ij"), axis=-1).astype(float)

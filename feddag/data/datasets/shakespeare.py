@@ -15,8 +15,8 @@ from feddag.data.files.download import Download
 from feddag.data.loading import Content, Layout, Samples, find, load_found
 from feddag.data.names import allowed_names
 
-WINDOW = 80  # characters before the one to guess
-STEP = 4  # a window starts every so many characters
+WINDOW = 80  # characters that are shown before the one to guess
+STEP = 4  # characters between the starts of two windows
 TEST_SHARE = 0.2
 LEAST = 5 * WINDOW  # speakers with fewer characters are left out
 TEXT = Download(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gaussian mixtures: every planted group has its own class centres, so the same label means other inputs."""
+"""Gaussian mixtures: each planted group has its own class centres, so inputs of a label differ by group."""
 
 import numpy as np
 

@@ -25,7 +25,7 @@ DOWNLOAD = Download(
 
 
 def read_published(folder: Path) -> Content:
-    """The published folders; the validation images are the test part, for the real one has no labels."""
+    """The published folders; the validation images are the test part, because the real one has no labels."""
     classes = sorted((folder / "wnids.txt").read_text().split())
     index = {name: c for c, name in enumerate(classes)}
     train, train_y = [], []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dealing samples to holders: exact, and terminating for every concentration and number of holders.
 
-Everything here works with whole counts, so nothing is lost or used twice by rounding, and nothing is
-"redrawn until it fits": what a draw leaves unfair is repaired once, by moving the fewest samples.
+Everything here works with whole counts, so rounding never loses a sample or uses one twice. Nothing is drawn
+again until it fits: if a draw gives a holder too few samples, the fewest possible samples are moved, once.
 """
 
 import numpy as np
@@ -27,7 +27,7 @@ def dirichlet(alpha: float, holders: int, rng: np.random.Generator) -> np.ndarra
 
 
 def normalise(logs: np.ndarray, allowed: np.ndarray | None = None) -> np.ndarray:
-    """Probabilities from logarithms; only allowed holders get any (at least one must be allowed)."""
+    """Probabilities from logarithms; holders that are not allowed get 0 (at least one must be allowed)."""
     if allowed is not None:
         logs = np.where(allowed, logs, -np.inf)
     weights = np.exp(logs - logs.max())
@@ -45,7 +45,7 @@ def round_to_total(
     largest = np.argsort(-(exact - counts), kind="stable")
     counts[largest[:missing]] += 1
     counts += least
-    if most is not None:  # what does not fit goes to whoever has room, in order
+    if most is not None:  # what does not fit goes to the first holders that have room
         excess = int(np.maximum(counts - most, 0).sum())
         counts = np.minimum(counts, most)
         before = np.concatenate([[0], np.cumsum(most - counts)[:-1]])
@@ -69,7 +69,7 @@ def deal(y: np.ndarray, counts_NC: np.ndarray, rng: np.random.Generator) -> list
 
 
 def raise_to_least(counts_NC: np.ndarray, least: int, rng: np.random.Generator) -> np.ndarray:
-    """Move the fewest samples from the largest holders so that everyone has `least`."""
+    """Move as few samples as possible from the largest holders, so that every holder has at least `least`."""
     counts = counts_NC.copy()
     sizes = counts.sum(axis=1)
     needy = np.flatnonzero(sizes < least)

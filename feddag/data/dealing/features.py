@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Feature skew made real: pools whose rows are already corrupted as their holder's corruption says."""
+"""Feature skew: new pools, in which each row has the corruption of the client that holds it."""
 
 from collections.abc import Iterator
 from pathlib import Path

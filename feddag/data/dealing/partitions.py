@@ -24,8 +24,8 @@ from feddag.data.dealing.allocate import (
 
 
 @dataclass(frozen=True)
-class Task:
-    """What is to be dealt: the labels of one block of samples, to how many clients, drawn from what."""
+class DealingJob:
+    """One block of samples to deal: their labels, the number of clients, the settings and the generator."""
 
     y: np.ndarray
     num_classes: int
@@ -37,8 +37,8 @@ class Task:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Planted structure, drawn once for all clients: group of each client and the classes it may hold."""
+class PlantedGroups:
+    """The planted groups, drawn once for all clients: each client's group and the classes it may hold."""
 
     groups: np.ndarray | None = None
     holds_NC: np.ndarray | None = None
@@ -49,18 +49,24 @@ class Plan:
 # -- planted structure ---------------------------------------------------------------------------------
 
 
-def one_group(num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator) -> Plan:
+def one_group(
+    num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator
+) -> PlantedGroups:
     """All clients are alike."""
-    return Plan(groups=np.zeros(clients, dtype=np.int64))
+    return PlantedGroups(groups=np.zeros(clients, dtype=np.int64))
 
 
-def no_groups(num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator) -> Plan:
+def no_groups(
+    num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator
+) -> PlantedGroups:
     """Every client is different; there is no true grouping."""
-    return Plan()
+    return PlantedGroups()
 
 
-def label_groups(num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator) -> Plan:
-    """Distribution I: each group holds ρ% of the labels, labels nobody holds yet first."""
+def label_groups(
+    num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator
+) -> PlantedGroups:
+    """Distribution I: each group holds ρ% of the labels; labels that no group holds yet are given first."""
     groups = 5 if config.groups is None else config.groups
     size = max(1, round(config.label_share * num_classes))
     _enough_clients(clients, groups)
@@ -74,11 +80,13 @@ def label_groups(num_classes: int, clients: int, config: PartitionConfig, rng: n
     for _ in range(groups):
         fresh, unheld = unheld[:size], unheld[size:]
         label_sets.append(_distinct_set(fresh, size, num_classes, label_sets, rng))
-    return _plan_from_sets(label_sets, _sequential_membership(clients, groups, rng), num_classes)
+    return _groups_from_sets(label_sets, _sequential_membership(clients, groups, rng), num_classes)
 
 
-def label_pairs(num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator) -> Plan:
-    """The many-cluster setting: each group holds its own pair of labels, clients spread evenly."""
+def label_pairs(
+    num_classes: int, clients: int, config: PartitionConfig, rng: np.random.Generator
+) -> PlantedGroups:
+    """Many clusters: each group holds its own pair of labels, and all groups have about the same size."""
     groups = 11 if config.groups is None else config.groups
     _enough_clients(clients, groups)
     pairs = [(a, b) for a in range(num_classes) for b in range(a + 1, num_classes)]
@@ -88,7 +96,7 @@ def label_pairs(num_classes: int, clients: int, config: PartitionConfig, rng: np
             f"have only {len(pairs)} pairs"
         )
     chosen = [pairs[i] for i in rng.choice(len(pairs), size=groups, replace=False)]
-    return _plan_from_sets(chosen, rng.permutation(np.arange(clients) % groups), num_classes)
+    return _groups_from_sets(chosen, rng.permutation(np.arange(clients) % groups), num_classes)
 
 
 def _enough_clients(clients: int, groups: int) -> None:
@@ -102,14 +110,14 @@ def _enough_clients(clients: int, groups: int) -> None:
 def _distinct_set(
     fresh: list[int], size: int, num_classes: int, taken: list[tuple[int, ...]], rng: np.random.Generator
 ) -> tuple[int, ...]:
-    """The fresh labels filled up with random others, different from every set taken so far."""
+    """A set of labels: the fresh ones and random others, different from every set taken so far."""
     others = np.array([c for c in range(num_classes) if c not in fresh])
     for _ in range(100):
         fill = rng.choice(others, size=size - len(fresh), replace=False)
         labels = tuple(sorted(int(c) for c in (*fresh, *fill)))
         if labels not in taken:
             return labels
-    # So few sets are left that chance does not find one: walk through all (there is one, by the check).
+    # Few sets are left, and chance did not find one: try all of them (the caller checked that one is left).
     stack: list[tuple[int, ...]] = [()]
     while stack:
         prefix = stack.pop()
@@ -121,7 +129,7 @@ def _distinct_set(
 
 
 def _sequential_membership(clients: int, groups: int, rng: np.random.Generator) -> np.ndarray:
-    """Group by group, every free client joins with probability 1/(groups left); none stays empty."""
+    """Group by group, each free client joins with probability 1/(groups left); no group stays empty."""
     member = np.full(clients, -1, dtype=np.int64)
     for g in range(groups):
         joins = rng.random(clients) < 1.0 / (groups - g)
@@ -133,116 +141,118 @@ def _sequential_membership(clients: int, groups: int, rng: np.random.Generator) 
     return member
 
 
-def _plan_from_sets(label_sets: list[tuple[int, ...]], member: np.ndarray, num_classes: int) -> Plan:
+def _groups_from_sets(
+    label_sets: list[tuple[int, ...]], member: np.ndarray, num_classes: int
+) -> PlantedGroups:
     holds_GC = np.zeros((len(label_sets), num_classes), dtype=bool)
     for g, labels in enumerate(label_sets):
         holds_GC[g, list(labels)] = True
     unheld = np.flatnonzero(~holds_GC.any(axis=0))
     notes = {"unused labels": " ".join(map(str, unheld))} if len(unheld) else {}
     names = tuple("labels " + " ".join(map(str, labels)) for labels in label_sets)
-    return Plan(groups=member, holds_NC=holds_GC[member], names=names, notes=notes)
+    return PlantedGroups(groups=member, holds_NC=holds_GC[member], names=names, notes=notes)
 
 
 # -- dealing -------------------------------------------------------------------------------------------
 
 
-def iid(task: Task) -> list[np.ndarray]:
-    """Equal sizes (they differ by at most one), every class in the same proportion up to chance."""
-    _enough_samples(task, 1)
-    return np.array_split(task.rng.permutation(len(task.y)), task.clients)
+def iid(job: DealingJob) -> list[np.ndarray]:
+    """Equal sizes (they differ by at most one); each client gets a random part of all samples."""
+    _enough_samples(job, 1)
+    return np.array_split(job.rng.permutation(len(job.y)), job.clients)
 
 
-def by_holders(task: Task) -> list[np.ndarray]:
-    """Each label over its holders by Dirichlet(α'), every holder at least one sample of it."""
-    assert task.holds_NC is not None
-    available = np.bincount(task.y, minlength=task.num_classes)
-    counts = np.zeros((task.clients, task.num_classes), dtype=np.int64)
-    for c in range(task.num_classes):
-        holders = np.flatnonzero(task.holds_NC[:, c])
+def by_holders(job: DealingJob) -> list[np.ndarray]:
+    """Each label is dealt to its holders by Dirichlet(α'); every holder gets at least one sample of it."""
+    assert job.holds_NC is not None
+    available = np.bincount(job.y, minlength=job.num_classes)
+    counts = np.zeros((job.clients, job.num_classes), dtype=np.int64)
+    for c in range(job.num_classes):
+        holders = np.flatnonzero(job.holds_NC[:, c])
         if len(holders) > available[c]:
             raise InvalidInput(
-                f"partition.kind '{task.config.kind}': class {c}{task.place} has {available[c]} training "
+                f"partition.kind '{job.config.kind}': class {c}{job.place} has {available[c]} training "
                 f"samples, but {len(holders)} clients hold it and each needs at least 1"
             )
         if len(holders):
-            shares = dirichlet(task.config.alpha, len(holders), task.rng)
+            shares = dirichlet(job.config.alpha, len(holders), job.rng)
             counts[holders, c] = round_to_total(shares, int(available[c]), least=1)
-    return deal(task.y, counts, task.rng)
+    return deal(job.y, counts, job.rng)
 
 
-def lda(task: Task) -> list[np.ndarray]:
+def lda(job: DealingJob) -> list[np.ndarray]:
     """Distribution III: latent Dirichlet allocation, in the class-wise form or that of Hsu et al."""
-    least = _least(task)
-    counts = _lda_classwise(task) if task.config.form == "classwise" else _lda_hsu(task)
-    return deal(task.y, raise_to_least(counts, least, task.rng), task.rng)
+    least = _least(job)
+    counts = _lda_classwise(job) if job.config.form == "classwise" else _lda_hsu(job)
+    return deal(job.y, raise_to_least(counts, least, job.rng), job.rng)
 
 
-def _lda_classwise(task: Task) -> np.ndarray:
-    """Each class over the clients by Dirichlet(α'); who already has the mean size gets no more classes."""
-    available = np.bincount(task.y, minlength=task.num_classes)
-    counts = np.zeros((task.clients, task.num_classes), dtype=np.int64)
-    sizes = np.zeros(task.clients, dtype=np.int64)
-    for c in task.rng.permutation(task.num_classes):
-        logs = log_dirichlet(np.full(task.clients, task.config.alpha), task.rng)
-        below_mean = sizes * task.clients < len(task.y)
+def _lda_classwise(job: DealingJob) -> np.ndarray:
+    """Each class is dealt by Dirichlet(α'); a client that has reached the mean size gets no more classes."""
+    available = np.bincount(job.y, minlength=job.num_classes)
+    counts = np.zeros((job.clients, job.num_classes), dtype=np.int64)
+    sizes = np.zeros(job.clients, dtype=np.int64)
+    for c in job.rng.permutation(job.num_classes):
+        logs = log_dirichlet(np.full(job.clients, job.config.alpha), job.rng)
+        below_mean = sizes * job.clients < len(job.y)
         if available[c]:  # samples are left, so at least one client is below the mean
             counts[:, c] = round_to_total(normalise(logs, below_mean), int(available[c]))
             sizes += counts[:, c]
     return counts
 
 
-def _lda_hsu(task: Task) -> np.ndarray:
-    """Each client has a class mix from Dirichlet(α'·class shares) and the same size; classes run out."""
-    left = np.bincount(task.y, minlength=task.num_classes)
+def _lda_hsu(job: DealingJob) -> np.ndarray:
+    """All clients have the same size; each draws its class mix from Dirichlet(α'·class shares)."""
+    left = np.bincount(job.y, minlength=job.num_classes)
     shares = left / left.sum()
     present = left > 0
-    counts = np.zeros((task.clients, task.num_classes), dtype=np.int64)
-    sizes = np.full(task.clients, len(task.y) // task.clients)
-    sizes[: len(task.y) % task.clients] += 1
-    alphas = np.where(present, task.config.alpha * shares, 1.0)
-    logs_NC = log_dirichlet(np.broadcast_to(alphas, counts.shape), task.rng)
-    for i in range(task.clients):
+    counts = np.zeros((job.clients, job.num_classes), dtype=np.int64)
+    sizes = np.full(job.clients, len(job.y) // job.clients)
+    sizes[: len(job.y) % job.clients] += 1
+    alphas = np.where(present, job.config.alpha * shares, 1.0)
+    logs_NC = log_dirichlet(np.broadcast_to(alphas, counts.shape), job.rng)
+    for i in range(job.clients):
         wanted = int(sizes[i])
-        while wanted:  # every pass ends or empties at least one class
-            drawn = np.minimum(task.rng.multinomial(wanted, normalise(logs_NC[i], left > 0)), left)
+        while wanted:  # each pass is the last one or uses up at least one class
+            drawn = np.minimum(job.rng.multinomial(wanted, normalise(logs_NC[i], left > 0)), left)
             counts[i] += drawn
             left = left - drawn
             wanted -= int(drawn.sum())
     return counts
 
 
-def quantity(task: Task) -> list[np.ndarray]:
+def quantity(job: DealingJob) -> list[np.ndarray]:
     """Sizes from Dirichlet(α'), classes by chance."""
-    least = _least(task)
-    shares = dirichlet(task.config.alpha, task.clients, task.rng)
-    sizes = round_to_total(shares, len(task.y), least=least)
-    return np.split(task.rng.permutation(len(task.y)), np.cumsum(sizes)[:-1])
+    least = _least(job)
+    shares = dirichlet(job.config.alpha, job.clients, job.rng)
+    sizes = round_to_total(shares, len(job.y), least=least)
+    return np.split(job.rng.permutation(len(job.y)), np.cumsum(sizes)[:-1])
 
 
-def _least(task: Task) -> int:
-    """Samples every client must hold: the setting, else 10, or half the mean where that is less."""
-    if task.config.min_samples is not None:
-        _enough_samples(task, task.config.min_samples)
-        return task.config.min_samples
-    _enough_samples(task, 1)
-    return max(1, min(10, len(task.y) // (2 * task.clients)))
+def _least(job: DealingJob) -> int:
+    """Samples that each client must hold: the setting, or the smaller of 10 and half the mean size."""
+    if job.config.min_samples is not None:
+        _enough_samples(job, job.config.min_samples)
+        return job.config.min_samples
+    _enough_samples(job, 1)
+    return max(1, min(10, len(job.y) // (2 * job.clients)))
 
 
-def _enough_samples(task: Task, least: int) -> None:
-    if task.clients * least > len(task.y):
+def _enough_samples(job: DealingJob, least: int) -> None:
+    if job.clients * least > len(job.y):
         raise InvalidInput(
-            f"partition.kind '{task.config.kind}': {task.clients} clients with at least {least} training "
-            f"samples each need {task.clients * least} samples{task.place}, but there are {len(task.y)}"
+            f"partition.kind '{job.config.kind}': {job.clients} clients with at least {least} training "
+            f"samples each need {job.clients * least} samples{job.place}, but there are {len(job.y)}"
         )
 
 
 @dataclass(frozen=True)
 class PartitionKind:
-    """One base kind: a line of help, how its structure is planted, how samples are dealt."""
+    """One base kind: a line of help, the function that plants groups, the function that deals samples."""
 
     help: str
-    plan: Callable[[int, int, PartitionConfig, np.random.Generator], Plan]
-    split: Callable[[Task], list[np.ndarray]] | None = None  # None: by owner
+    plant: Callable[[int, int, PartitionConfig, np.random.Generator], PlantedGroups]
+    split: Callable[[DealingJob], list[np.ndarray]] | None = None  # None: by owner
 
 
 PARTITIONS: dict[str, PartitionKind] = {

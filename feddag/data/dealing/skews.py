@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Skews that go on top of any base kind: feature, concept, quantity; and who joins later."""
+"""Skews that can be added to any base kind: feature, concept, quantity; and clients that join later."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ def choose_concepts(maps: Sequence[ConceptMap], clients: int, rng: np.random.Gen
 def keep_unequal_parts(
     rows: list[np.ndarray], quantity: QuantityConfig, rng: np.random.Generator
 ) -> list[np.ndarray]:
-    """Each client keeps a random part of its rows; parts are Dirichlet(α') shares, the largest keeps all."""
+    """Each client keeps a random part of its rows: its Dirichlet(α') share divided by the largest share."""
     shares = dirichlet(quantity.alpha, len(rows), rng)
     parts = shares / shares.max()
     smallest = min(len(r) for r in rows)

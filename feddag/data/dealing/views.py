@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a client validates and is tested on."""
+"""The samples that a client uses for validation and for testing."""
 
 from dataclasses import dataclass
 
@@ -61,7 +61,7 @@ def view_rows(
 
 
 def _proportional(style: Style, counts: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Classes in the client's own proportions: its share of a class's training samples, at least one."""
+    """Test rows of each class in the share that the client has of its training samples, at least one row."""
     drawn = [NO_ROWS]
     for c in np.flatnonzero(counts):
         rows = style.rows_by_class[c]

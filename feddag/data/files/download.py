@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Downloads: asked for by the user, limited in size, resumed, and checked before anything is unpacked."""
+"""Downloads: only if the user asks, limited in size, resumed, and checked before anything is unpacked."""
 
 import errno
 import hashlib
@@ -28,12 +28,12 @@ class Download:
     url: str
     name: str  # file name below the data folder
     size: int | None = None  # in bytes, if it is published; checked
-    about: int = 0  # where the size is not published: in megabytes, for people only
+    about: int = 0  # if the size is not published: megabytes, only shown to people
     sha256: str = ""
     md5: str = ""
     unpack: bool = False
     unpacked_limit: int = 20_000_000_000
-    # Where no hash is published: looks at what was unpacked and says what is wrong with it, or None.
+    # If no hash is published: looks at the unpacked files and returns what is wrong with them, or None.
     wrong: Callable[[Path], str | None] | None = None
 
     @property
@@ -43,7 +43,7 @@ class Download:
 
 
 def size_in_words(downloads: Sequence[Download]) -> str:
-    """How much would be fetched; sizes nobody published begin with "about"."""
+    """Size of a download in words; a size that is not published begins with "about"."""
     if any(download.size is None and not download.about for download in downloads):
         return "size unknown"
     size = sum(1e6 * download.about if download.size is None else download.size for download in downloads)
@@ -77,7 +77,7 @@ def fetch(download: Download, folder: Path, limit: int, timeout: float = 60.0) -
 
 
 def fetch_first(downloads: Sequence[Download], folder: Path, limit: int) -> Path:
-    """Fetch the first of several versions of one dataset that can be had."""
+    """Fetch one dataset that has several versions: the first version that can be downloaded."""
     problems = []
     for download in downloads:
         try:
@@ -151,7 +151,7 @@ def _wrong_hash(path: Path, download: Download) -> str | None:
 
 
 def _fetch_with_retries(download: Download, part: Path, limit: int, timeout: float) -> None:
-    """Go on where the connection broke, a few times; then keep the part for the next call and say so."""
+    """Continue a few times where the connection broke; then keep the part for the next call and say so."""
     reason = ""
     for _ in range(ATTEMPTS):
         try:

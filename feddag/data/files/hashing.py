@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SHA-256 of files and arrays: what a report names so that nobody mistakes one dataset for another."""
+"""SHA-256 of files and arrays; reports print it, so that nobody mistakes one dataset for another."""
 
 import hashlib
 from collections.abc import Iterable
@@ -18,7 +18,8 @@ def sha256_of_files(paths: Iterable[Path], root: Path) -> str:
     """SHA-256 over the names below root and the contents of files."""
     digest = hashlib.sha256()
     for name, path in sorted((path.relative_to(root).as_posix(), path) for path in paths):
-        digest.update(f"{name} {sha256_of_file(path)}\n".encode())
+        line = f"{name} {sha256_of_file(path)}\n"
+        digest.update(line.encode(errors="surrogateescape"))  # file names need not be valid text
     return digest.hexdigest()
 
 
@@ -39,7 +40,7 @@ def sha256_of_text(text: str) -> str:
 def stamp_of_files(paths: Iterable[Path], root: Path) -> str:
     """SHA-256 over names, sizes and times of change: a cache key for sets too large to read at every start.
 
-    It differs from machine to machine, so it is never what a report names.
+    It differs between machines, so no report prints it.
     """
     lines = []
     for path in paths:

@@ -1,18 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading images: atlases of tiles, and single files of any size."""
 
+import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from feddag.core.errors import InvalidInput
+from feddag.data.files.guard import require_plain_file
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp")
+# What a file with such a name may really be. Formats that start other programs (EPS) are not among them.
+FORMATS = ("PNG", "JPEG", "BMP", "DIB", "WEBP", "GIF", "TIFF", "PPM")
 CHUNK = 512
-Image.MAX_IMAGE_PIXELS = 1 << 27  # an image that claims to be larger is refused before it is decoded
+MOST_PIXELS = 1 << 27  # an image that claims to have more is refused before it is decoded
+Image.MAX_IMAGE_PIXELS = MOST_PIXELS
 
 
 def tiles(path: Path, size: int, number: int) -> np.ndarray:
@@ -33,7 +39,7 @@ def atlases(paths: Sequence[Path], size: int, number: int) -> Iterator[np.ndarra
 
 
 def resized(files: Sequence[Path], size: int) -> Iterator[np.ndarray]:
-    """Image files as chunks of uint8 (n, 3, size, size); other sizes are resized, the shape is not kept."""
+    """Image files as chunks of uint8 (n, 3, size, size); resizing does not keep the ratio of the sides."""
     for start in range(0, len(files), CHUNK):
         yield np.stack([picture(path, path.name, size) for path in files[start : start + CHUNK]])
 
@@ -44,16 +50,41 @@ def picture(source: Path | bytes, name: str, size: int | None, mode: str = "RGB"
     return np.ascontiguousarray(np.moveaxis(pixels.reshape(*pixels.shape[:2], -1), -1, 0))
 
 
+def image_header(path: Path, name: str) -> tuple[tuple[int, int], str]:
+    """(height, width) and Pillow's mode of an image; no pixel is decoded."""
+    with _opened(path, name) as image:
+        return (image.height, image.width), image.mode
+
+
 def _decoded(source: Path | bytes, name: str, size: int | None = None, mode: str = "RGB") -> np.ndarray:
+    with _opened(source, name) as stored:
+        if size is not None:
+            # Large JPEGs are decoded at a fraction of their size.
+            stored.draft(mode, (2 * size, 2 * size))
+        image = stored if stored.mode == mode else stored.convert(mode)
+        if size is not None and image.size != (size, size):
+            image = image.resize((size, size), Image.Resampling.BICUBIC)
+        return np.asarray(image)
+
+
+@contextmanager
+def _opened(source: Path | bytes, name: str) -> Iterator[Image.Image]:
+    """An image whose header was read; every error inside the block becomes one sentence."""
+    if isinstance(source, Path):
+        require_plain_file(source, name)
+    Image.init()  # Pillow knows only some formats before this
     try:
-        with Image.open(BytesIO(source) if isinstance(source, bytes) else source) as stored:
-            if size is not None:
-                stored.draft(
-                    mode, (2 * size, 2 * size)
-                )  # large JPEGs are decoded at a fraction of their size
-            image = stored if stored.mode == mode else stored.convert(mode)
-            if size is not None and image.size != (size, size):
-                image = image.resize((size, size), Image.Resampling.BICUBIC)
-            return np.asarray(image)
-    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # the next check refuses instead
+            found = Image.open(BytesIO(source) if isinstance(source, bytes) else source, formats=FORMATS)
+        with found as image:
+            if image.width * image.height > MOST_PIXELS:
+                raise InvalidInput(
+                    f"{name}: {image.width:,}×{image.height:,} pixels are more than can be read "
+                    f"({MOST_PIXELS:,})"
+                )
+            yield image
+    except InvalidInput:
+        raise
+    except Exception as error:  # Pillow's decoders raise many types of error for damaged files
         raise InvalidInput(f"{name}: not an image that can be read ({error})") from error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress bars on the error stream: gone when the work is done, silent where nobody watches."""
+"""Progress bars on the error stream: they vanish when the work is done, and appear only in a terminal."""
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator
@@ -15,14 +15,14 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-MANY = 10_000  # images; fewer are made in a moment
+MANY = 10_000  # images; fewer need no bar, because they are made quickly
 
 
 @contextlib.contextmanager
 def progress_bar(
     name: str, total: int | None, done: int = 0, is_bytes: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """A bar that is told how much is done."""
+    """A progress bar; the caller reports how much is done."""
     amount = DownloadColumn() if is_bytes else MofNCompleteColumn()
     columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
     console = Console(stderr=True)

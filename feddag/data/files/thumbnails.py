@@ -24,7 +24,7 @@ def read_records(
     class_names: Sequence[str],
     counts: tuple[int, int],
 ) -> Content:
-    """Files of records: label bytes, of which the last is used, and 3,072 pixel bytes, channel by channel."""
+    """Files of records: label bytes (the last one is used), then 3,072 pixel bytes, channel by channel."""
 
     def split(names: Sequence[str]) -> Samples:
         rows = [_mapped(folder / name, label_bytes + PIXELS) for name in names]
@@ -70,7 +70,7 @@ def content_of(
 
 
 def refuse_pickles(config: DataConfig, folder: str, instead: str, layouts: Sequence[Layout]) -> None:
-    """The Python version is a pickle, which can run any code when it is read: say so, and what to use."""
+    """Refuse the Python version: it is a pickle, and reading a pickle can run any code."""
     there = any(layout.missing(config.data_folder) is None for layout in layouts)
     if not there and not config.download and (config.data_folder / folder).is_dir():
         raise InvalidInput(

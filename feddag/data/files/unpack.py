@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Safe unpacking: plain files and folders only, below one folder, limited in size, all or none."""
+"""Safe unpacking: only plain files and folders, only below one folder, limited in size, all or nothing."""
 
+import lzma
 import os
 import tarfile
 import tempfile
@@ -13,12 +14,21 @@ from typing import IO
 from feddag.core.errors import InvalidInput
 
 CHUNK = 1 << 20
+DAMAGED = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    ValueError,
+    RuntimeError,
+)
 
 
 def unpack(
     archive: Path, folder: Path, limit: int, wrong: Callable[[Path], str | None] | None = None
 ) -> None:
-    """Unpack below the folder, all or none; archives inside the archive too.
+    """Unpack all members below the folder, or none; archives inside the archive are unpacked too.
 
     `wrong(unpacked)` may look at the files first and say what is wrong with them; then nothing is kept.
     """
@@ -34,12 +44,16 @@ def unpack(
                 raise InvalidInput(f"{archive.name}: {problem}; nothing was kept of what it held")
             for top in sorted(staging.iterdir()):
                 _move(top, folder / top.name)
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError) as error:
+    except DAMAGED as error:
         raise InvalidInput(f"{archive.name}: damaged archive ({error})") from error
+    except OSError as error:
+        if error.errno is not None:
+            raise  # the disk is the cause, not the archive
+        raise InvalidInput(f"{archive.name}: damaged archive ({error})") from error  # bz2 and gzip raise it
 
 
 def _unpack_one(archive: Path, staging: Path, limit: int) -> int:
-    """Bytes written."""
+    """Unpack one archive; returns the number of bytes written."""
     return (_unpack_zip if zipfile.is_zipfile(archive) else _unpack_tar)(archive, staging, limit)
 
 
@@ -92,7 +106,7 @@ def _copy(archive: Path, source: IO[bytes], path: Path, written: int, limit: int
 
 
 def _move(source: Path, target: Path) -> None:
-    """Put a file or folder in its place; a folder that is there already is filled up."""
+    """Move a file or folder to its place; if the folder exists already, its contents are added to it."""
     if source.is_dir() and target.is_dir():
         for inner in source.iterdir():
             _move(inner, target / inner.name)

@@ -22,6 +22,7 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
+from feddag.reporting.tables.events import EventLog
 
 from feddag.algorithms.feddag import FedDAG
 from feddag.clustering.agglomerative import agreement
@@ -29,7 +30,6 @@ from feddag.clustering.pipeline import ClusteringResult, cluster_signatures
 from feddag.core.algorithm import broadcast
 from feddag.experiment.settings import Experiment
 from feddag.learning.signature import Signature, items_of, sign
-from feddag.reporting.tables.events import EventLog
 from feddag.runs.simulate import Driver, Prepared, make_engine, prepare
 
 CONCEPTS = 'partition.concept.maps=["identity", "reverse", "shift"]'

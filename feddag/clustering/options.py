@@ -36,7 +36,7 @@ class EntropyOptions:
 
     # 1: softmax of distances, as Eq. 8 is written. -1: softmax of -distances, so near items count most.
     sign: int = 1
-    temperature: Annotated[float, Gt(0)] = 1.0
+    temperature: Annotated[float, Gt(0)] = 1.0  # distances are divided by it before the softmax
     diagonal: bool = True  # whether an item's distance 0 to itself is part of its softmax
 
     def __post_init__(self) -> None:

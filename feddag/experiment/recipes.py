@@ -13,7 +13,7 @@ from pathlib import Path
 from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig, PartitionConfig
-from feddag.data.own import TABLES
+from feddag.data.own.tables import TABLES
 from feddag.experiment.overrides import Settings, override, read_settings
 from feddag.experiment.sentences import shown_text
 from feddag.experiment.settings import AlgorithmConfig, EvaluationConfig, Experiment

@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 
 import pytest
-from feddag.reporting.tables.log import read_events
 
 from feddag.cli.main import main
 from feddag.compare.grid import ComparisonGrid, _mentions_planted, _merged, _with_number, settings_over
@@ -28,6 +27,7 @@ from feddag.reporting.tables.comparison import (
     summarise,
     summary_csv,
 )
+from feddag.reporting.tables.log import read_events
 from feddag.runs.simulate import run
 
 BASE = {

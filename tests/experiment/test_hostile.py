@@ -181,15 +181,16 @@ KEYS = (
 
 
 def mutated(rng: np.random.Generator) -> dict:
-    """Valid settings of a random method with one to three random changes at random places."""
+    """Valid settings of a random method with up to three random changes at random places."""
     from feddag.algorithms import ALGORITHMS
     from feddag.experiment.listing import hyper_parameters
 
     settings = json.loads(json.dumps(DEFAULTS))
     method = str(rng.choice([*ALGORITHMS]))
     settings["algorithm"] = {"name": method}
-    settings["algorithm"] |= {row[0]: 1 for row in hyper_parameters(method) if rng.random() < 0.02}
-    for _ in range(rng.integers(1, 4)):
+    some = [row[0] for row in hyper_parameters(method) if rng.random() < 0.02]
+    settings = override(settings, [f"algorithm.{name}=1" for name in some])
+    for _ in range(rng.integers(0, 4)):
         table = settings
         while rng.random() < 0.6:
             tables = [value for value in table.values() if isinstance(value, dict)]

@@ -9,7 +9,7 @@ import pytest
 from feddag.core.errors import InvalidInput
 from feddag.core.seeds import Seed
 from feddag.experiment.recipes import plain_settings, resolve
-from feddag.runs.simulate import prepare, run
+from feddag.runs.simulate import build, run
 
 TINY = ("num_rounds=1", "num_clients=2", "fraction_train=1.0", "engine=inline", "training.local_epochs=1")
 
@@ -41,7 +41,7 @@ def test_a_folder_of_own_data_becomes_an_experiment_on_it(tmp_path: Path, monkey
     experiment = resolve("my sites", ["num_rounds=2"])
     assert (experiment.name, experiment.data.name, experiment.num_rounds) == ("my-sites", "own", 2)
     monkeypatch.chdir("/")  # the path in the settings holds from everywhere
-    assert prepare(experiment).clients == ("site0", "site1", "site2")
+    assert build(experiment).clients == ("site0", "site1", "site2")
 
 
 def test_a_table_of_own_data_becomes_an_experiment_on_it(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -68,7 +69,7 @@ def test_the_log_names_versions_machine_source_bytes_and_digests(finished):
 
 def test_the_result_has_final_and_chosen_rounds_before_and_after_training_and_the_protocol(finished):
     result = json.loads((finished / "result.json").read_text())
-    assert set(result["final"]) == {"round", "before", "after", "validation"}
+    assert set(result["final"]) == {"round", "asked", "before", "after", "validation"}
     assert result["final"]["round"] == 4
     assert result["chosen"]["round"] in (2, 4)
     assert "test samples choose nothing" in result["protocol"]
@@ -156,12 +157,15 @@ if folder.exists():
 else:
     run(Experiment.from_file(settings), folder=folder, watch=watch)
 """
-# A checkpoint forces to the disk: the log, the tensors, the folder after renaming them, the json that makes
-# them a checkpoint, the folder again. Each process goes on from where the one before was killed.
+# A checkpoint forces to the disk: the log (1), what the clients remember and its folder (2, 3), the json that
+# seals it and the folder (4, 5), then the server's tensors (6, 7) and their json (8, 9) in the same way.
+# Each process goes on from where the one before was killed.
 KILLS = [
     ("answer", 8),  # in the middle of a question to the clients
-    ("fsync", 2),  # the tensors of a checkpoint are written, but not renamed
-    ("fsync", 9),  # the tensors of a later checkpoint are renamed, but their json is not
+    ("fsync", 2),  # memories are written, but not renamed
+    ("fsync", 6),  # memories are sealed, the server's tensors are written, but not renamed
+    ("fsync", 8),  # there are tensors of the server, but no json that makes them a checkpoint
+    ("fsync", 13),  # a checkpoint later: memories are renamed, but not sealed
     ("final_evaluation", 1),  # all rounds are done
 ]
 
@@ -169,7 +173,7 @@ KILLS = [
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="this system has no signal 9")
 def test_kill_minus_nine_at_any_moment_then_resume_gives_the_same_bits(tmp_path):
     """Real processes, killed at ever later moments of the same run, until one may finish it."""
-    experiment = small("num_rounds=6", "engine=process", "engine.workers=1")
+    experiment = small("num_rounds=6", "engine=process", "engine.workers=1", "algorithm=ditto")
     whole = run(experiment, folder=tmp_path / "whole")
     (tmp_path / "settings.json").write_text(json.dumps(experiment.settings()))
     folder, codes = tmp_path / "killed", []
@@ -181,18 +185,15 @@ def test_kill_minus_nine_at_any_moment_then_resume_gives_the_same_bits(tmp_path)
 
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(finished, tmp_path, monkeypatch):
-    import feddag.runs.checkpoint as checkpoint
-
-    folder, writes = tmp_path / "full", []
-    write = checkpoint.os.fsync
+    folder, writes, write = tmp_path / "full", [], os.fsync
 
     def full_after_a_while(descriptor):
         writes.append(1)
-        if len(writes) > 14:
+        if len(writes) > 18:
             raise OSError(28, "No space left on device")
         write(descriptor)
 
-    monkeypatch.setattr(checkpoint.os, "fsync", full_after_a_while)
+    monkeypatch.setattr(os, "fsync", full_after_a_while)
     with pytest.raises(
         FederationError, match=r"no space left while writing .*: what was saved before is intact"
     ):

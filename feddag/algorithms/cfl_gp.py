@@ -122,9 +122,7 @@ class CFLGP:
     max_clusters: Annotated[int, Ge(2)] = 8  # auto: the largest number that is tried
     period: Annotated[int, Ge(1)] = 2  # P, authors' code
     clustering_rounds: Annotated[int, Ge(1)] = 10  # T_cl, authors' code; assignments are fixed from then on
-    compression: Annotated[int, Ge(1)] = (
-        1  # send one coordinate of this many; authors: 100, switched off
-    )
+    compression: Annotated[int, Ge(1)] = 1  # send one coordinate of this many; authors: 100, switched off
     normalise: bool = False  # gradients of length 1; authors: commented out, so large losses dominate
 
     tasks = (train, ask_gradients, train_with_gradient)

@@ -78,6 +78,8 @@ def settings(table: type, prefix: str = "", values: Any = None) -> Rows:
     for field, default, help_ in _fields(table):
         inner, name = table_type(hints[field]), setting_name(field, hints[field])
         default = default if values is None else getattr(values, field)
+        if isinstance(default, tuple):  # a list of tables has no fields of its own until one is written
+            inner = None
         if inner is None or default is None:
             choices = _choices(hints[field])
             listed = f"one of {', '.join(choices)}" if choices and not _all_in(choices, help_) else ""

@@ -15,7 +15,7 @@ import click
 import pytest
 import typer
 
-from feddag import native
+from feddag import __version__, native
 from feddag.algorithms import ALGORITHMS
 from feddag.cli.main import app
 from feddag.experiment.listing import hyper_parameters, settings, table_of
@@ -159,6 +159,10 @@ def test_the_architecture_page_draws_the_layers_of_the_import_contract() -> None
     assert [line.split("│") for line in lines] == layers
     folders = {path.parent.name for path in (ROOT / "feddag").glob("*/__init__.py")}
     assert folders == {folder for layer in layers for folder in layer}
+
+
+def test_the_citation_names_the_version_of_the_package() -> None:
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,11 @@ from feddag.algorithms.feddag import FedDAG
 from feddag.core.engine import Exchange
 from feddag.core.params import Params, state_tensors
 from feddag.core.seeds import Seed
-from feddag.engines.perform import one_thread, open_site, perform
+from feddag.engines.perform import perform, single_threaded
 from feddag.experiment.settings import Experiment
 from feddag.learning.signature import sign
 from feddag.learning.train import Train, train
+from feddag.runs.simulate import build
 
 
 def main() -> None:
@@ -40,19 +41,19 @@ def main() -> None:
     prepared = build(Experiment().with_overrides(settings))
     algorithm = prepared.experiment.build_algorithm()
     assert isinstance(algorithm, FedDAG)
-    one_thread()
-    site = open_site(prepared.federation, prepared.experiment.model)
-    network = site.network("single")
+    network = prepared.site.network("single")
     start = Params.of({name: tensor.clone() for name, tensor in state_tensors(network).items()})
     asked = algorithm.signature_request(start, 1, keep=False)
     asked = replace(asked, signature=replace(asked.signature, warmup_rounds=0))
     exchange = Exchange(round=0, seed=Seed(0))
     backends = ("torch", "native")
-    local = {b: replace(algorithm.local, local_epochs=1, local_steps=0, backend=b) for b in backends}
+    local = replace(algorithm.local, local_epochs=1, local_steps=0)
 
-    def seconds(task, request, client) -> float:
+    def seconds(task, request, client, backend="auto") -> float:
+        site = replace(prepared.site, backend=backend)
         begin = time.perf_counter()
-        answer, _ = perform(site, task, request, client, exchange, {})
+        with single_threaded():
+            answer, _ = perform(site, task, request, client, exchange, {})
         if answer.failure:
             raise SystemExit(answer.failure)
         return time.perf_counter() - begin
@@ -60,7 +61,7 @@ def main() -> None:
     rows = []
     for client in prepared.federation.ids[: options.clients + 1]:
         signature = seconds(sign, asked, client)
-        epochs = [seconds(train, Train(params=start, local=local[b]), client) for b in backends]
+        epochs = [seconds(train, Train(params=start, local=local), client, b) for b in backends]
         rows.append([signature, *epochs])
     rows = rows[1:]  # the first one loads libraries
     signature, *epochs = (statistics.median(column) for column in zip(*rows, strict=True))

@@ -22,7 +22,6 @@ from typing import Any
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
-from feddag.reporting.tables.events import EventLog
 
 from feddag.algorithms.feddag import FedDAG
 from feddag.clustering.agglomerative import agreement
@@ -30,7 +29,9 @@ from feddag.clustering.pipeline import ClusteringResult, cluster_signatures
 from feddag.core.algorithm import broadcast
 from feddag.experiment.settings import Experiment
 from feddag.learning.signature import Signature, items_of, sign
-from feddag.runs.simulate import Driver, Prepared, make_engine, prepare
+from feddag.runs.driver import Driver
+from feddag.runs.events import EventLog
+from feddag.runs.simulate import Simulation, SimulationFacts, build
 
 CONCEPTS = 'partition.concept.maps=["identity", "reverse", "shift"]'
 STYLES = 'partition.feature.types=["clean", "gaussian_noise", "gaussian_blur", "contrast"]'  # severity 3
@@ -69,14 +70,17 @@ def experiment_of(data: str, row: str, seed: int, settings: list[str]) -> Experi
     return Experiment().with_overrides([*common, *ROWS[row], *settings])
 
 
-def ask(prepared: Prepared, algorithm: FedDAG) -> tuple[dict[str, Signature], int]:
+def ask(prepared: Simulation, algorithm: FedDAG) -> tuple[dict[str, Signature], int]:
     """The signatures of all clients, as `feddag cluster` asks for them, and the mask they share."""
-    engine = make_engine(prepared)
+    engine = prepared.open_engine()
     with tempfile.TemporaryDirectory() as folder:
-        log = EventLog(Path(folder) / "events.jsonl", keep_bytes=0)
+        log = EventLog(Path(folder) / "events.jsonl")
+        facts = SimulationFacts(prepared.federation, engine.memories)
         try:
-            driver = Driver(prepared, engine, Path(folder), log, lambda event: None)
-            server = driver.server(0)
+            driver = Driver(
+                prepared.prepared, engine, prepared.presence, Path(folder), log, lambda event: None, facts
+            )
+            server = driver.server(0, list(prepared.trainable))
             start, mask = server.initial_params(), (server.seed / "sketch").integer()
             request = algorithm.signature_request(start, mask, keep=False)
             return server.ask(sign, broadcast(request, server.clients)), mask
@@ -109,7 +113,7 @@ class Signatures:
         train_now = trained and not sketches.exists()
         if train_now or not vectors.exists():
             # Without training, starting workers would cost more than all signatures.
-            prepared = prepare(self._experiment(recipe, "process" if train_now else "inline"))
+            prepared = build(self._experiment(recipe, "process" if train_now else "inline"))
             # No warm model is asked for later, so the data view alone trains nothing.
             found, mask = ask(prepared, with_view(algorithm, "fused" if train_now else "data"))
             groups = [prepared.federation.groups[client] for client in found]

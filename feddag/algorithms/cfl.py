@@ -130,7 +130,7 @@ class CFL:
             stayed={c: updates[c] for c in updates if c in stay},
             left={c: updates[c] for c in updates if c in leave},
         )
-        # Members not heard since the last split take the newcomers' way; who does not answer stays.
+        # Members without an update since the last split are placed as newcomers; who does not answer stays.
         late = self._place(dict.fromkeys(set(members) - set(updates), k), (split,), server)
         leave |= {c for c, place in late.items() if place == split.child}
         return State(

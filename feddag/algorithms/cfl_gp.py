@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """CFL-GP (Kim, Kim, de Veciana, 2024): clustered learning by gradient-based partitioning.
 
-Every P rounds clients tell their gradient at one of the K models in turn, the criterion. All a client told
-is its column of the profile G; k-means on G's leading left singular directions assigns clients to models.
+Every P rounds, clients send their gradient at one of the K models, the criterion; the models take turns.
+What a client has sent is its column of the profile G; k-means on G's leading left singular directions
+assigns clients to models.
 """
 
 from collections.abc import Mapping
@@ -76,10 +77,10 @@ class State:
 
     models: tuple[Params, ...] = public()
     assignment: dict[str, int]
-    profile_NKD: np.ndarray = sensitive("update")  # mean of what each client told; empty when all is fixed
-    counts_NK: np.ndarray = public()  # how often it told
+    profile_NKD: np.ndarray = sensitive("update")  # mean of what each client sent; empty when all is fixed
+    counts_NK: np.ndarray = public()  # how often it was sent
     directions_FM: np.ndarray = sensitive("update")  # leading left singular vectors of the profile
-    points_NF: np.ndarray = sensitive("update")  # the clients along them
+    points_NF: np.ndarray = sensitive("update")  # the coordinates of the clients along them
     criteria: tuple[Params, ...] = public()  # the model each block of the profile was last taken at
     turn: int = 0  # which model is the next criterion
 
@@ -118,10 +119,10 @@ class CFLGP:
 
     local: LocalTraining = LocalTraining()
     num_clusters: Annotated[int, Ge(1)] | Literal["auto"] = 4  # authors' code: 4; auto: best silhouette
-    max_clusters: Annotated[int, Ge(2)] = 8  # auto: at most so many
+    max_clusters: Annotated[int, Ge(2)] = 8  # auto: the largest number that is tried
     period: Annotated[int, Ge(1)] = 2  # P, authors' code
     clustering_rounds: Annotated[int, Ge(1)] = 10  # T_cl, authors' code; assignments are fixed from then on
-    compression: Annotated[int, Ge(1)] = 1  # tell one coordinate in so many; authors: 100 available, off
+    compression: Annotated[int, Ge(1)] = 1  # send one coordinate of this many; authors: 100, switched off
     normalise: bool = False  # gradients of length 1; authors: commented out, so large losses dominate
 
     tasks = (train, ask_gradients, train_with_gradient)
@@ -150,7 +151,7 @@ class CFLGP:
         return self._cluster(state, model, told, server)
 
     def round(self, state: State, server: Server) -> State:
-        """Train own cluster's model; in clustering rounds also tell the gradient at the criterion."""
+        """Train the own cluster's model; in clustering rounds also send the gradient at the criterion."""
         state, cohort = place_cohort(self.onboard, state, lambda s: s.assignment, server)
         labels = state.assignment
         if server.round >= self.clustering_rounds or server.round % self.period:
@@ -175,11 +176,11 @@ class CFLGP:
     def _cluster(
         self, state: State, criterion: Params, told: Mapping[str, np.ndarray], server: Server
     ) -> State:
-        """Add what was told to the running means, assign anew, and go on to the next criterion."""
+        """Add what was sent to the running means, assign anew, and go on to the next criterion."""
         profile, counts = state.profile_NKD.copy(), state.counts_NK.copy()
         clients = [*state.assignment][: len(profile)]  # newcomers come last and have no row
         count, turn = len(state.models), state.turn
-        # Means over different models cannot be compared: what some told before waits until all tell again.
+        # Means over different models cannot be compared: earlier ones wait until all clients send again.
         everyone = len(told) == len(clients)
         fresh = everyone or not counts[:, turn].any()
         for i, client in enumerate(clients):
@@ -223,7 +224,7 @@ class CFLGP:
         )
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
-        """Newcomers tell their gradients where the profile was taken, and join the nearest centroid."""
+        """Newcomers send their gradients at the models of the profile, and join the nearest centroid."""
         blocks = complete_blocks(state.counts_NK)
         models = tuple(state.criteria[k] for k in blocks)
         labels = np.array([*state.assignment.values()])[: len(state.points_NF)]

@@ -34,7 +34,7 @@ PROJECTOR = "projector."
 
 @message
 class MakePseudo:
-    """Send so many means, each of so many random samples."""
+    """Send `number` means, each of `samples` random samples."""
 
     number: int
     samples: int

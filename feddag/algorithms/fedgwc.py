@@ -2,7 +2,7 @@
 """FedGWC (Licciardi et al., 2025): clients whose loss curves agree belong together.
 
 Each participant is rewarded for a loss near its cluster's mean; rewards feed an interaction matrix. When
-that has settled, clients with like perceptions of each other are put together by spectral clustering.
+it has settled, spectral clustering puts clients together that see the others in a similar way.
 """
 
 from collections.abc import Sequence
@@ -60,7 +60,9 @@ def train_with_losses(request: Train, client: Client) -> TrainedWithLosses:
     """Train the received model on own data, and tell the loss curve."""
     curve: list[float] = []
     trained = sgd(client, request.params, request.local, epoch_losses=curve)
-    if request.local.local_steps:  # equally many steps are unequally many epochs: tell one loss
+    if (
+        request.local.local_steps
+    ):  # the same number of steps is another number of epochs for each client: send one loss
         curve = [float(np.mean(curve))]
     return TrainedWithLosses(
         update=trained - request.params, examples=len(client.train), losses=np.array(curve)

@@ -31,7 +31,7 @@ from feddag.learning.train import Trained
 
 @message
 class Share:
-    """Send means of so many samples each."""
+    """Send means, each of `group_size` samples."""
 
     group_size: int
 
@@ -114,7 +114,7 @@ class FedMix:
     local: LocalTraining = LocalTraining()
     mix: Annotated[float, Ge(0), Lt(1)] = 0.1  # λ; a public re-implementation on CIFAR
     group_size: Annotated[int, Ge(2)] = 10  # samples behind one mean; the same source. 1 would be raw data
-    pool_size: Annotated[int, Ge(1)] = 256  # at most so many means go to every client; ours
+    pool_size: Annotated[int, Ge(1)] = 256  # largest number of means that every client gets; ours
 
     tasks = (share_means, remember, train)
 

@@ -56,7 +56,7 @@ class Local:
         return State(params=server.initial_params())
 
     def round(self, state: State, server: Server) -> State:
-        """The cohort trains, as many steps as under the other methods; the start travels once a client."""
+        """The cohort trains as many steps as under the other methods; the start is sent once per client."""
         return self._train(state, server.cohort, server)
 
     def deploy(self, state: State, client: str) -> Deployment:

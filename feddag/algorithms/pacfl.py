@@ -35,7 +35,7 @@ Measure = Literal["eq2", "eq3", "subspace"]
 class Describe:
     """Tell the principal vectors of your classes."""
 
-    vectors: int  # p: at most so many a class
+    vectors: int  # p: largest number per class
 
 
 @message
@@ -99,7 +99,7 @@ class PACFL:
     linkage: Linkage = "weighted"  # what the authors' code calls average: the mean of two rows (WPGMA)
     # Degrees up to which clusters merge; dataset-specific (authors: 4.9 on CIFAR-10, 3.5 as default).
     threshold: Annotated[float, Ge(0)] | None = None
-    num_clusters: Annotated[int, Ge(1)] = 5  # without a threshold: the cut nearest to so many clusters
+    num_clusters: Annotated[int, Ge(1)] = 5  # without a threshold: the cut that is nearest to this number
 
     tasks = (describe, train)
     clusters_at_start: ClassVar[bool] = True

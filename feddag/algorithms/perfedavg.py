@@ -79,7 +79,7 @@ def meta_gradient(gradient: Gradient, w: Tensor, rows: list[Tensor], alpha: floa
 
 
 def meta_batches(client: Client, local: LocalTraining, number: int, least: int = 1) -> Iterator[list[Tensor]]:
-    """Groups of so many batches within each epoch; too few of them are drawn with replacement, once."""
+    """Groups of `number` batches within each epoch; an epoch with fewer gives one group, with repeats."""
     seed: Seed = client.seed
     generator = (seed / "meta-batches").numpy()
     for _, epoch in groupby(batches(len(client.train), local, seed), key=lambda item: item[0]):

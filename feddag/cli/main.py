@@ -13,6 +13,7 @@ from feddag.cli.cluster import cluster
 from feddag.cli.compare import compare
 from feddag.cli.data import app as data_app
 from feddag.cli.run import resume, run, show
+from feddag.cli.scenario import app as scenario_app
 
 app = typer.Typer(
     name="feddag",
@@ -26,6 +27,7 @@ app = typer.Typer(
 for command in (run, resume, cluster, compare, show):
     app.command()(command)
 app.add_typer(data_app, name="data")
+app.add_typer(scenario_app, name="scenario")
 
 
 def _show_version(wanted: bool) -> None:

@@ -26,6 +26,7 @@ from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig, PartitionConfig
 from feddag.experiment.overrides import Settings, override, read_settings
+from feddag.experiment.scenario import ScenarioConfig
 from feddag.experiment.sentences import joined, plain_problems, problems_of, shown, shown_text
 
 MAX_CLIENTS = 1_000_000
@@ -168,6 +169,9 @@ class Experiment(_Section):
     model: str = Field(default="auto", description="network family, or your own as module:factory")
     algorithm: Annotated[AlgorithmConfig, _named("name")] = Field(
         default=AlgorithmConfig(), description="which method"
+    )
+    scenario: ScenarioConfig = Field(
+        default=ScenarioConfig(), description="who joins, leaves and comes back during the run"
     )
     training: LocalTraining = Field(default=LocalTraining(), description="how a client trains")
     num_rounds: int = Field(default=30, ge=1, le=MAX_ROUNDS, description="communication rounds")

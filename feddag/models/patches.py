@@ -4,7 +4,7 @@
 The four outputs of a k×k convolution that one pooling window looks at lie within one (k+1)×(k+1) patch of
 the image: they are the kernel at its four shifts inside the patch. So the first layers are
 
-    patches        cut at every second row and column; no weight plays a part: once a client, not once a step
+    patches        cut at every second row and column, once per client: they depend on no weight
     kernels × patches      the convolution, each shift of a kernel in a row of its own
     largest of four rows   the pooling, over long rows instead of over a few channels
 

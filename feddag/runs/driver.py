@@ -68,6 +68,7 @@ class Driver:
         started = time.perf_counter()
         state, known = self.state, self.progress.known
         if round_:
+            self.record_changes(round_, known)
             state, known = self.onboard_newcomers(round_, state, known)
         server = self.server(round_, [c for c in self.training(round_) if c in known or not round_])
         if not round_:
@@ -92,6 +93,19 @@ class Driver:
         self.progress, self.state = progress, state
         if scored or round_ % self.experiment.checkpoint_every == 0:
             self.checkpoint()
+
+    def record_changes(self, round_: int, known: tuple[ClientId, ...]) -> None:
+        """Record who joined, came back and left since the round before, if anybody did."""
+        before, now = set(self.presence.present(round_ - 1)), set(self.presence.present(round_))
+        if before != now:
+            self.record(
+                "presence",
+                round=round_,
+                present=len(now),
+                joined=sorted(c for c in now - before if c not in known),
+                returned=sorted(c for c in now - before if c in known),
+                left=sorted(before - now),
+            )
 
     def onboard_newcomers(
         self, round_: int, state: Any, known: tuple[ClientId, ...]

@@ -1,26 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is there in which round."""
+"""Who is there in which round: as a scenario plans it, or whoever the engine can reach."""
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from feddag.core.engine import Engine
+from feddag.core.errors import InvalidInput
+from feddag.core.seeds import Seed
 from feddag.core.task import ClientId
+from feddag.experiment.scenario import ScenarioConfig, Some
+
+Absence = tuple[int, int | None]  # first round away, round of return
 
 
 @dataclass(frozen=True)
-class FixedPresence:
-    """The same clients in every round; newcomers join after the last one."""
+class PlannedPresence:
+    """The plan of a simulation. Without joins and absences the same clients are there in every round."""
 
-    clients: tuple[ClientId, ...]
+    clients: tuple[ClientId, ...]  # everybody but those who come after the last round
     num_rounds: int
-    newcomers: tuple[ClientId, ...] = ()
+    newcomers: tuple[ClientId, ...] = ()  # they come after the last round
     spectators: Collection[ClientId] = ()  # clients without training samples
+    joins: Mapping[ClientId, int] = field(default_factory=dict)  # first round of clients that join
+    absences: Mapping[ClientId, tuple[Absence, ...]] = field(default_factory=dict)
 
     def present(self, round_: int) -> tuple[ClientId, ...]:
-        """Everybody but the newcomers; after the last round everybody."""
-        everyone = (*self.clients, *self.newcomers) if round_ > self.num_rounds else self.clients
-        return tuple(sorted(everyone))
+        """Clients that are there in a round; after the last round also the newcomers."""
+        late = self.newcomers if round_ > self.num_rounds else ()
+        return tuple(sorted((*(c for c in self.clients if self._is_there(c, round_)), *late)))
+
+    def _is_there(self, client: ClientId, round_: int) -> bool:
+        away = any(
+            first <= round_ and (back is None or round_ < back)
+            for first, back in self.absences.get(client, ())
+        )
+        return self.joins.get(client, 0) <= round_ and not away
 
     def trains(self, client: ClientId) -> bool:
         """Everybody who has training samples."""
@@ -40,3 +56,63 @@ class ReachedPresence:
     def trains(self, client: ClientId) -> bool:
         """Every client: one without samples answers that it has none."""
         return True
+
+
+def plan_presence(
+    scenario: ScenarioConfig,
+    clients: tuple[ClientId, ...],
+    num_rounds: int,
+    seed: Seed,
+    newcomers: tuple[ClientId, ...] = (),
+    spectators: Collection[ClientId] = (),
+) -> PlannedPresence:
+    """A scenario for these clients; what is impossible is refused in one sentence."""
+    joins: dict[ClientId, int] = {}
+    absences: dict[ClientId, tuple[Absence, ...]] = {}
+    for i, join in enumerate(scenario.join):
+        where = f"scenario.join.{i}"
+        _check_round(where, "at", join.at, num_rounds)
+        free = [c for c in clients if c not in joins]
+        for client in _chosen(where, join.clients, free, clients, seed / "scenario" / "join" / i):
+            if client in joins:
+                raise InvalidInput(f"{where}: client '{client}' joins twice")
+            joins[client] = join.at
+    if joins and not any(c not in joins and c not in spectators for c in clients):
+        raise InvalidInput("scenario.join: all clients join later; at least one must be there at the start")
+    for i, leave in enumerate(scenario.leave):
+        where = f"scenario.leave.{i}"
+        _check_round(where, "at", leave.at, num_rounds)
+        if leave.back is not None:
+            _check_round(where, "back", leave.back, num_rounds)
+            if leave.back <= leave.at:
+                raise InvalidInput(f"{where}.back = {leave.back}: expected a round after at = {leave.at}")
+        free = [c for c in clients if joins.get(c, 0) < leave.at and c not in absences]
+        for client in _chosen(where, leave.clients, free, clients, seed / "scenario" / "leave" / i):
+            if joins.get(client, 0) >= leave.at:
+                raise InvalidInput(f"{where}: client '{client}' would leave before it joins")
+            absences[client] = (*absences.get(client, ()), (leave.at, leave.back))
+    return PlannedPresence(clients, num_rounds, newcomers, spectators, joins, absences)
+
+
+def _check_round(where: str, key: str, round_: int, num_rounds: int) -> None:
+    if round_ > num_rounds:
+        raise InvalidInput(f"{where}.{key} = {round_}: the run has only {num_rounds} rounds")
+
+
+def _chosen(
+    where: str, some: Some, free: Sequence[ClientId], clients: Sequence[ClientId], seed: Seed
+) -> list[ClientId]:
+    """The clients that an event is about: those named, or a share of all, drawn from the free ones."""
+    if not isinstance(some, float):
+        unknown = [c for c in some if c not in clients]
+        if unknown or not some:
+            got = ", ".join(unknown[:5]) or "none"
+            raise InvalidInput(f"{where}.clients: expected ids such as '{clients[0]}', got {got}")
+        return list(some)
+    number = round(some * len(clients))
+    if not 1 <= number <= len(free):
+        raise InvalidInput(
+            f"{where}.clients = {some:g}: this is {number} of {len(clients)} clients, "
+            f"expected 1 to {len(free)}, the clients that no other event has taken"
+        )
+    return sorted(str(c) for c in seed.numpy().choice(np.array(free), size=number, replace=False))

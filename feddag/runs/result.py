@@ -127,7 +127,8 @@ def _save_models(
     prepared = driver.prepared
     deployments = {
         client: facts.personal(client, prepared.algorithm.deploy(driver.state, client))
-        for client in driver.presence.present(driver.progress.round)
+        # Whoever took part has a model, also those who are away now.
+        for client in sorted({*driver.presence.present(driver.progress.round), *driver.progress.known})
     }
     return save_models(folder / "models", prepared.network.name, prepared.problem, deployments, uses)
 

@@ -34,7 +34,7 @@ from feddag.runs.checkpoint import latest_checkpoint
 from feddag.runs.driver import Driver, Watch
 from feddag.runs.events import EventLog, LogPrefix
 from feddag.runs.prepare import Prepared, prepare
-from feddag.runs.presence import FixedPresence
+from feddag.runs.presence import PlannedPresence, plan_presence
 from feddag.runs.result import write_clusters, write_result
 
 SimulatedEngine = InlineEngine | ProcessEngine
@@ -63,19 +63,21 @@ class Simulation:
         return Site(self.federation, self.prepared.network, self.experiment.engine.backend)
 
     @cached_property
-    def presence(self) -> FixedPresence:
-        """Everybody from the start, but for newcomers, who join after the last round."""
+    def presence(self) -> PlannedPresence:
+        """Who is there when, as the scenario says; newcomers of the partition join after the last round."""
         federation, newcomers = self.federation, self.federation.newcomers
-        return FixedPresence(
-            clients=tuple(c for c in federation.ids if c not in newcomers),
-            num_rounds=self.experiment.num_rounds,
-            newcomers=newcomers,
-            spectators=frozenset(c for c in federation.ids if not len(federation.clients[c].train)),
+        return plan_presence(
+            self.experiment.scenario,
+            tuple(c for c in federation.ids if c not in newcomers),
+            self.experiment.num_rounds,
+            Seed(self.experiment.seed),
+            newcomers,
+            frozenset(c for c in federation.ids if not len(federation.clients[c].train)),
         )
 
     @property
     def clients(self) -> tuple[ClientId, ...]:
-        """Clients that are there from the start."""
+        """All clients but those who come after the last round."""
         return self.presence.clients
 
     @property

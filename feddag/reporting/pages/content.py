@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Part = dict[str, Any]
 
 MEMBERS_SHOWN = 24  # per cluster; the page shows more members after a click
-MAIN_SHARE, MAIN_CLASSES = 0.8, 5  # main classes make up this share of a cluster, but are at most so many
+MAIN_SHARE, MAIN_CLASSES = 0.8, 5  # the main classes make up this share of a cluster; their largest number
 
 
 def page_content(

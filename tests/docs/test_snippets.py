@@ -9,6 +9,7 @@ import itertools
 import re
 import shlex
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import click
@@ -30,11 +31,22 @@ PAGES = [
     ROOT / "feddag" / "native" / "README.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-SETTINGS = [name for name, *_ in settings(Experiment)]
-OPTIONS = {method: [name for name, *_ in hyper_parameters(method)] for method in ALGORITHMS}
 COMMANDS = typer.main.get_command(app)
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+@cache
+def options() -> dict[str, set[str]]:
+    """Method → names of its hyper-parameters."""
+    return {method: {name for name, *_ in hyper_parameters(method)} for method in ALGORITHMS}
+
+
+@cache
+def known_settings() -> set[str]:
+    """Every setting of every method, and FedDAG's also without `algorithm.` in front."""
+    of_methods = {f"algorithm.{name}" for names in options().values() for name in names}
+    return {name for name, *_ in settings(Experiment)} | of_methods | options()["feddag"]
 
 
 def blocks(page: Path, language: str) -> list[str]:
@@ -75,7 +87,7 @@ def check_setting(assignment: str, method: str) -> None:
     if owner in ALGORITHMS:  # of `feddag compare`
         method, assignment = owner, f"algorithm.{rest}"
     if assignment.endswith("=planted"):
-        assert assignment.removesuffix("=planted").removeprefix("algorithm.") in OPTIONS[method]
+        assert assignment.removesuffix("=planted").removeprefix("algorithm.") in options()[method]
         return
     base = override(RECIPES["demo"]().settings(), [f"algorithm={method}"])
     Experiment.from_settings(override(base, [assignment]))
@@ -116,8 +128,7 @@ def test_settings_in_toml_are_valid(page: Path) -> None:
 @every_page
 def test_settings_in_the_text_exist(page: Path) -> None:
     """`engine.backend`, `training.lr = 0.1`, `algorithm.graph.num_sources`, and FedDAG's groups."""
-    known = {*SETTINGS, *(f"algorithm.{name}" for names in OPTIONS.values() for name in names)}
-    known |= set(OPTIONS["feddag"])
+    known = known_settings()
     tables = {name.partition(".")[0] for name in known if "." in name}
     for code in inline_codes(page):
         key = re.match(r"([a-z]+)\.[a-z_.]+(?=( =.*|\.\*)?$)", code)

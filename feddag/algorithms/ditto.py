@@ -15,6 +15,7 @@ from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
+from feddag.learning.one_model import OneModel, ServesOneModel
 from feddag.learning.sgd import sgd
 from feddag.learning.train import Trained
 
@@ -28,13 +29,6 @@ class Train:
     local: LocalTraining
 
 
-@message
-class State:
-    """The global model."""
-
-    params: Params = public()
-
-
 @client_task
 def train(request: Train, client: Client) -> Trained:
     """Train the global model for the others and the own one for use."""
@@ -45,7 +39,7 @@ def train(request: Train, client: Client) -> Trained:
 
 
 @algorithm
-class Ditto:
+class Ditto(ServesOneModel):
     """Personal models near a global one: fair and robust, at twice the computing of FedAvg."""
 
     local: LocalTraining = LocalTraining()
@@ -53,24 +47,20 @@ class Ditto:
 
     tasks = (train,)
 
-    def start(self, server: Server) -> State:
-        """One random model for all."""
-        return State(params=server.initial_params())
-
-    def round(self, state: State, server: Server) -> State:
+    def round(self, state: OneModel, server: Server) -> OneModel:
         """FedAvg's round; the personal models stay with the clients."""
         means = server.ask_mean(train, self.requests(state, server.cohort))
-        return State(params=add_mean(state.params, means))
+        return OneModel(params=add_mean(state.params, means))
 
-    def requests(self, state: State, clients: tuple[str, ...]) -> dict[str, Train]:
+    def requests(self, state: OneModel, clients: tuple[str, ...]) -> dict[str, Train]:
         """The same for everyone."""
         return broadcast(Train(params=state.params, pull=self.pull, local=self.local), clients)
 
-    def deploy(self, state: State, client: str) -> Deployment:
+    def deploy(self, state: OneModel, client: str) -> Deployment:
         """The client's own model; before its first round the global one."""
         return Deployment(models=(state.params,), remembered="personal")
 
-    def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
+    def onboard(self, state: OneModel, newcomers: tuple[str, ...], server: Server) -> OneModel:
         """Newcomers train their own model once from the global one, which stays as it is."""
         server.ask(train, self.requests(state, newcomers))
         return state

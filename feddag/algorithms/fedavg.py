@@ -7,49 +7,29 @@
 from feddag.core.algorithm import Server, algorithm, broadcast
 from feddag.core.averaging import add_mean
 from feddag.core.deployment import Deployment, LocalTraining
-from feddag.core.message import message, public
-from feddag.core.params import Params
+from feddag.learning.one_model import OneModel, ServesOneModel
 from feddag.learning.train import Train, train
 
 
-@message
-class State:
-    """The global model."""
-
-    params: Params = public()
-
-
 @algorithm
-class FedAvg:
+class FedAvg(ServesOneModel):
     """One global model, the example-weighted mean of what the clients make of it."""
 
     local: LocalTraining = LocalTraining()
 
     tasks = (train,)
 
-    def start(self, server: Server) -> State:
-        """One random model for all."""
-        return State(params=server.initial_params())
-
-    def round(self, state: State, server: Server) -> State:
+    def round(self, state: OneModel, server: Server) -> OneModel:
         """Send the model to the cohort, average what comes back."""
         request = Train(params=state.params, local=self.local)
         means = server.ask_mean(train, broadcast(request, server.cohort))
-        return State(params=add_mean(state.params, means))
-
-    def deploy(self, state: State, client: str) -> Deployment:
-        """The global model for everyone."""
-        return Deployment(models=(state.params,))
-
-    def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
-        """Newcomers use the global model."""
-        return state
+        return OneModel(params=add_mean(state.params, means))
 
 
 @algorithm
 class FedAvgFineTuned(FedAvg):
     """FedAvg whose clients train the global model on their own data before they use it."""
 
-    def deploy(self, state: State, client: str) -> Deployment:
+    def deploy(self, state: OneModel, client: str) -> Deployment:
         """The global model after one round of local training, which is never sent back."""
         return Deployment(models=(state.params,), adapt=self.local)

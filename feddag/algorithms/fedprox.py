@@ -10,10 +10,11 @@ from annotated_types import Ge
 
 from feddag.core.algorithm import Server, algorithm, broadcast
 from feddag.core.averaging import add_mean
-from feddag.core.deployment import Deployment, LocalTraining
+from feddag.core.deployment import LocalTraining
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
+from feddag.learning.one_model import OneModel, ServesOneModel
 from feddag.learning.sgd import sgd
 from feddag.learning.train import Trained
 
@@ -27,13 +28,6 @@ class Train:
     local: LocalTraining
 
 
-@message
-class State:
-    """The global model."""
-
-    params: Params = public()
-
-
 @client_task
 def train(request: Train, client: Client) -> Trained:
     """Train the received model on own data with the proximal term."""
@@ -42,7 +36,7 @@ def train(request: Train, client: Client) -> Trained:
 
 
 @algorithm
-class FedProx:
+class FedProx(ServesOneModel):
     """FedAvg with a proximal term against client drift."""
 
     local: LocalTraining = LocalTraining()
@@ -50,20 +44,8 @@ class FedProx:
 
     tasks = (train,)
 
-    def start(self, server: Server) -> State:
-        """One random model for all."""
-        return State(params=server.initial_params())
-
-    def round(self, state: State, server: Server) -> State:
+    def round(self, state: OneModel, server: Server) -> OneModel:
         """Send the model to the cohort, average what comes back."""
         request = Train(params=state.params, mu=self.mu, local=self.local)
         means = server.ask_mean(train, broadcast(request, server.cohort))
-        return State(params=add_mean(state.params, means))
-
-    def deploy(self, state: State, client: str) -> Deployment:
-        """The global model for everyone."""
-        return Deployment(models=(state.params,))
-
-    def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
-        """Newcomers use the global model."""
-        return state
+        return OneModel(params=add_mean(state.params, means))

@@ -24,6 +24,7 @@ from feddag.core.seeds import Seed
 from feddag.core.task import Client, client_task
 from feddag.learning.losses import cross_entropy
 from feddag.learning.modules import NOTHING_KNOWN, Batch, LoadedNetwork
+from feddag.learning.one_model import OneModel, ServesOneModel
 from feddag.learning.sgd import EVERYTHING, batches, needs_pairs
 from feddag.learning.train import Trained
 
@@ -39,13 +40,6 @@ class MetaTrain:
     beta: float
     delta: float  # 0: first order (FO), else HF
     local: LocalTraining
-
-
-@message
-class State:
-    """The meta-model."""
-
-    params: Params = public()
 
 
 @client_task
@@ -91,7 +85,7 @@ def meta_batches(client: Client, local: LocalTraining, number: int, least: int =
 
 
 @algorithm
-class PerFedAvg:
+class PerFedAvg(ServesOneModel):
     """A global model made to be adapted: each client takes some steps on its own data before use."""
 
     local: LocalTraining = LocalTraining()
@@ -109,11 +103,7 @@ class PerFedAvg:
         """α."""
         return self.local.lr if self.alpha is None else self.alpha
 
-    def start(self, server: Server) -> State:
-        """One random model for all."""
-        return State(params=server.initial_params())
-
-    def round(self, state: State, server: Server) -> State:
+    def round(self, state: OneModel, server: Server) -> OneModel:
         """Average what the clients' meta-steps changed."""
         delta = self.delta if self.variant == "hf" else 0.0
         request = MetaTrain(
@@ -121,9 +111,9 @@ class PerFedAvg:
         )
         uniform = self.weighting == "uniform"
         means = server.ask_mean(meta_train, broadcast(request, server.cohort), uniform=uniform)
-        return State(params=add_mean(state.params, means))
+        return OneModel(params=add_mean(state.params, means))
 
-    def deploy(self, state: State, client: str) -> Deployment:
+    def deploy(self, state: OneModel, client: str) -> Deployment:
         """The meta-model, adapted to the client's training data."""
         if not self.adaptation_epochs or not self.inner_lr:
             return Deployment(models=(state.params,))
@@ -131,7 +121,3 @@ class PerFedAvg:
             self.local, local_epochs=self.adaptation_epochs, local_steps=0, lr=self.inner_lr, momentum=0.0
         )
         return Deployment(models=(state.params,), adapt=adapt)
-
-    def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
-        """Newcomers adapt the meta-model as everyone does."""
-        return state

@@ -5,11 +5,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from feddag.algorithms.perfedavg import MetaTrain, PerFedAvg, State, meta_batches, meta_gradient, meta_train
+from feddag.algorithms.perfedavg import MetaTrain, PerFedAvg, meta_batches, meta_gradient, meta_train
 from feddag.core.deployment import LocalTraining
 from feddag.core.params import Params
 from feddag.learning.losses import cross_entropy
 from feddag.learning.modules import NOTHING_KNOWN, Batch, LoadedNetwork
+from feddag.learning.one_model import OneModel
 from feddag.learning.sgd import EVERYTHING, MomentumStep, batches
 from tests.algorithms.helpers import fresh
 from tests.contracts.toys import play, toy
@@ -95,10 +96,10 @@ def test_hf_and_fo_differ_through_the_hessian_alone() -> None:
 
 def test_clients_adapt_before_use_with_alpha_and_without_momentum() -> None:
     per = PerFedAvg(local=LocalTraining(lr=0.3, local_epochs=7), alpha=0.02)
-    adapt = per.deploy(State(params=fresh()), "c").adapt
+    adapt = per.deploy(OneModel(params=fresh()), "c").adapt
     assert adapt is not None
     assert (adapt.lr, adapt.momentum, adapt.local_epochs) == (0.02, 0.0, 1)
-    assert PerFedAvg(adaptation_epochs=0).deploy(State(params=fresh()), "c").adapt is None
+    assert PerFedAvg(adaptation_epochs=0).deploy(OneModel(params=fresh()), "c").adapt is None
 
 
 def test_uniform_weighting_ignores_the_number_of_samples() -> None:

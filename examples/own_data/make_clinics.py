@@ -4,6 +4,7 @@
 python examples/own_data/make_clinics.py clinics
 feddag data check clinics -s data.label=diagnosis
 feddag data show clinics -s data.label=diagnosis --out clinics-pictures
+feddag cluster clinics -s data.label=diagnosis
 feddag run examples/own_data/clinics.toml
 """
 

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one averaging step: a weighted mean of parameters, and the mean of many replies."""
+"""The one averaging step: a weighted mean of parameters, and the mean of many replies.
+
+Added to the model that the updates were made from, their mean gives the mean of the clients' values, of
+parameters and of buffers. Where updates are added to another model, or scaled, buffers must be told apart:
+see `Params.with_buffers`.
+"""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence

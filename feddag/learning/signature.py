@@ -68,7 +68,7 @@ def sign(request: Sign, client: Client) -> Signature:
         before, warm = warm, sgd(client, warm, local, seed=client.seed / "warm-up" / t)
     if request.keep:
         client.memory["warm"] = warm
-    update = warm - (request.start if asked.warmup_update == "total" else before)
+    update = (warm - (request.start if asked.warmup_update == "total" else before)).parameters.numpy()
     subspaces = class_subspaces(
         client.train.x,
         client.train.y,
@@ -79,7 +79,7 @@ def sign(request: Sign, client: Client) -> Signature:
         generator=(client.seed / "svd").numpy(),
     )
     return Signature(
-        sketch=update.vector.numpy()[sketch_mask(request.mask, asked.sketch_share, update.layout.size)],
+        sketch=update[sketch_mask(request.mask, asked.sketch_share, len(update))],
         vectors=subspaces.vectors_PD,
         classes=subspaces.classes_P,
         counts=client.train.counts(),

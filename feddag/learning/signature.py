@@ -2,7 +2,7 @@
 """The signature of a client: what it learns alone, how its classes look, how many samples it has (§3)."""
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
@@ -39,6 +39,9 @@ class SignatureOptions:
 @message
 class Sign:
     """Train alone from this common start, then send a signature."""
+
+    # Newcomers sign in later rounds: their updates are compared with those of the start.
+    scheduled: ClassVar[bool] = False
 
     start: Params = public()
     local: LocalTraining

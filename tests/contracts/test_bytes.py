@@ -13,7 +13,7 @@ import pytest
 from tests.contracts.toys import every_algorithm, reference, toy
 
 NUMBER = 8
-LOCAL = 7 * NUMBER  # the settings of local training
+LOCAL = 10 * NUMBER + len("sgd") + len("constant")  # the settings of local training
 WIDTH, HIDDEN, FEATURES, CLASSES = 6, 128, 64, 4
 E = (WIDTH + 1) * HIDDEN + (HIDDEN + 1) * FEATURES  # encoder
 H = (FEATURES + 1) * CLASSES  # head

@@ -191,6 +191,15 @@ class AdamStep(OptimiserStep):
         weights.addcdiv_(first, second.sqrt().div_(scale2**0.5).add_(self.EPS), value=-self.local.lr / scale1)
 
 
+def count_steps(client: Client, local: LocalTraining, network: str = "single") -> int:
+    """How many steps `sgd` takes when it trains everything."""
+    pairs = any(
+        isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in client.network(network).modules()
+    )
+    n = len(client.train)
+    return sum(1 for _, rows in batches(n, local, client.seed) if len(rows) > pairs) if n else 0
+
+
 def needs_pairs(model: LoadedNetwork) -> bool:
     """Whether a batch of one sample is an error: batch normalisation has no variance then."""
     return any(

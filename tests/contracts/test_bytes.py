@@ -43,6 +43,10 @@ FORMULAS: dict[str, dict[str, tuple[Size, Size]]] = {
     },
     "fedavg": {"train": (4 * M + LOCAL, 4 * M + NUMBER)},
     "fedprox": {"train": (4 * M + NUMBER + LOCAL, 4 * M + NUMBER)},
+    "fedavgm": {"train": (4 * M + LOCAL, 4 * M + NUMBER)},
+    "fedadam": {"train": (4 * M + LOCAL, 4 * M + NUMBER)},
+    # model and control variate, both ways
+    "scaffold": {"train_controlled": (4 * 2 * M + NUMBER + LOCAL, 4 * 2 * M + NUMBER)},
     "ditto": {"train": (4 * M + NUMBER + LOCAL, 4 * M + NUMBER)},
     "perfedavg": {"meta_train": (4 * M + 3 * NUMBER + LOCAL, 4 * M + NUMBER)},
     "fedmix": {

@@ -7,7 +7,9 @@ from feddag.algorithms.cfl import CFL
 from feddag.algorithms.cfl_gp import CFLGP
 from feddag.algorithms.ditto import Ditto
 from feddag.algorithms.fblg import FBLG
+from feddag.algorithms.fedadam import FedAdam
 from feddag.algorithms.fedavg import FedAvg, FedAvgFineTuned
+from feddag.algorithms.fedavgm import FedAvgM
 from feddag.algorithms.fedbr import FedBR
 from feddag.algorithms.feddag import FedDAG
 from feddag.algorithms.fedgwc import FedGWC
@@ -21,11 +23,15 @@ from feddag.algorithms.ifca import IFCA
 from feddag.algorithms.local import Local
 from feddag.algorithms.pacfl import PACFL
 from feddag.algorithms.perfedavg import PerFedAvg
+from feddag.algorithms.scaffold import Scaffold
 
 ALGORITHMS: dict[str, Any] = {
     "feddag": FedDAG,
     "fedavg": FedAvg,
     "fedprox": FedProx,
+    "fedavgm": FedAvgM,
+    "fedadam": FedAdam,
+    "scaffold": Scaffold,
     "perfedavg": PerFedAvg,
     "fedmix": FedMix,
     "fedbr": FedBR,

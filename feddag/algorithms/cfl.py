@@ -55,15 +55,15 @@ class State:
 
 def bipartition(updates: Mapping[str, Params], linkage: Literal["complete", "single"]) -> list[set[str]]:
     """Two groups by cosine similarity; client ids, not positions, so that nested splits stay a partition."""
-    vectors_NM = np.stack([update.vector.numpy() for update in updates.values()])
+    vectors_NM = np.stack([update.parameters.numpy() for update in updates.values()])
     # Both linkages depend on the order of distances alone, and angles order pairs as cosines do.
     labels, _ = cut_into(link(gradient_angles(vectors_NM), linkage), 2)
     return [{c for c, label in zip(updates, labels, strict=True) if label == side} for side in (0, 1)]
 
 
 def _angles(update: Params, others: Mapping[str, Params]) -> np.ndarray:
-    rows = np.stack([other.vector.numpy() for other in others.values()])
-    return gradient_angles_between(update.vector.numpy()[None], rows)[0]
+    rows = np.stack([other.parameters.numpy() for other in others.values()])
+    return gradient_angles_between(update.parameters.numpy()[None], rows)[0]
 
 
 @algorithm
@@ -161,7 +161,7 @@ class CFL:
 
     def clustering(self, state: State) -> Clustering:
         """The clusters after all splits, and the angles between the updates heard since the last one."""
-        heard = {client: reply.update.vector.numpy() for client, reply in state.window.items()}
+        heard = {client: reply.update.parameters.numpy() for client, reply in state.window.items()}
         views = {}
         if len(heard) > 1:
             views["Update angles"] = View(gradient_angles(np.stack([*heard.values()])), "degrees")

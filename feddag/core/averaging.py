@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one averaging step: a weighted mean of parameters, and the mean of many replies."""
+"""The one averaging step: a weighted mean of parameters, and the mean of many replies.
+
+Added to the model that the updates were made from, their mean gives the mean of the clients' values, of
+parameters and of buffers. Where updates are added to another model, or scaled, buffers must be told apart:
+see `Params.with_buffers` and `server_step`.
+"""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -94,6 +99,11 @@ def add_mean(params: Params, means: Mapping[int, Mean[Any]], group: int = 0) -> 
 def add_means(models: Sequence[Params], means: Mapping[int, Mean[Any]]) -> tuple[Params, ...]:
     """`add_mean` for every cluster's model."""
     return tuple(add_mean(model, means, k) for k, model in enumerate(models))
+
+
+def server_step(params: Params, update: Params, move: Params) -> Params:
+    """A server's own step: parameters go along `move`, buffers by the clients' mean `update`."""
+    return (params + move).with_buffers(params + update)
 
 
 @dataclass(frozen=True)

@@ -191,7 +191,7 @@ def _unflatten_value(hint: Any, path: str, left: Payload) -> Any:
     if origin is Literal:
         text = _take_scalar(left, path, str)
         if text not in args:
-            raise InvalidMessage(path, f"one of {', '.join(args)}", repr(text))
+            raise InvalidMessage(path, f"one of {', '.join(args)}", _shown(repr(text)))
         return text
     if origin is tuple:
         length = _take(left, path + "#", int, "a length")

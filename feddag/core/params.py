@@ -7,7 +7,7 @@
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
@@ -19,14 +19,29 @@ from feddag.core.errors import InvalidMessage
 
 _MAX_ELEMENTS = 2**40  # of one tensor
 _MAX_SHAPE_TEXT = 200  # characters
+_BUFFER = " buffer"  # stands behind the shape of a buffer in the text of a layout
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Names and shapes of the tensors that lie one after another in a vector; shared and hashable."""
+    """Names and shapes of the tensors that lie one after another in a vector; shared and hashable.
+
+    `buffers` names those that are no parameters: nothing is learnt in them, they are statistics of samples
+    (the running mean and variance of batch normalisation). The mean of several models' statistics makes
+    sense; their sum, or the change of one model's statistics added to another's, does not.
+    """
 
     names: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...]
+    buffers: frozenset[str] = frozenset()
+
+    @classmethod
+    def of_module(cls, module: nn.Module) -> "Layout":
+        """The layout of a module's parameters and floating-point buffers."""
+        tensors = state_tensors(module)
+        parameters = dict(module.named_parameters())
+        shapes = tuple(tuple(t.shape) for t in tensors.values())
+        return cls(tuple(tensors), shapes, frozenset(name for name in tensors if name not in parameters))
 
     @cached_property
     def offsets(self) -> tuple[int, ...]:
@@ -48,9 +63,22 @@ class Layout:
 
     def spans(self, prefixes: tuple[str, ...]) -> list[slice]:
         """Slices of the vector that cover the tensors whose names start with a prefix; neighbours merged."""
+        return self._spans(lambda name: name.startswith(prefixes))
+
+    @cached_property
+    def parameter_spans(self) -> list[slice]:
+        """Slices of the vector that cover everything but the buffers."""
+        return self._spans(lambda name: name not in self.buffers)
+
+    @cached_property
+    def buffer_spans(self) -> list[slice]:
+        """Slices of the vector that cover the buffers."""
+        return self._spans(lambda name: name in self.buffers)
+
+    def _spans(self, wanted: Callable[[str], bool]) -> list[slice]:
         spans: list[slice] = []
         for name, start, stop in zip(self.names, self.offsets[:-1], self.offsets[1:], strict=True):
-            if name.startswith(prefixes):
+            if wanted(name):
                 if spans and spans[-1].stop == start:
                     start = spans.pop().start
                 spans.append(slice(start, stop))
@@ -58,7 +86,10 @@ class Layout:
 
     def describe(self) -> str:
         """The layout as one line of text, read back by `parse`."""
-        return ";".join(f"{n}:{'x'.join(map(str, s))}" for n, s in zip(self.names, self.shapes, strict=True))
+        return ";".join(
+            f"{name}:{'x'.join(map(str, shape))}{_BUFFER if name in self.buffers else ''}"
+            for name, shape in zip(self.names, self.shapes, strict=True)
+        )
 
     @classmethod
     def parse(cls, text: str) -> "Layout":
@@ -70,11 +101,11 @@ class Layout:
 @lru_cache(maxsize=32)
 def _parse_layout(text: str) -> Layout:
     entries = [entry.rsplit(":", 1) for entry in text.split(";")] if text else []
-    shapes = tuple(_parse_shape(shape) for _, shape in entries)
+    shapes = tuple(_parse_shape(shape.removesuffix(_BUFFER)) for _, shape in entries)
     names = tuple(name for name, _ in entries)
     if len(set(names)) < len(names):
         raise ValueError("a tensor's name appears twice")
-    return Layout(names, shapes)
+    return Layout(names, shapes, frozenset(name for name, shape in entries if shape.endswith(_BUFFER)))
 
 
 def _parse_shape(text: str) -> tuple[int, ...]:
@@ -100,16 +131,17 @@ class Params(Mapping[str, Tensor]):
         self.layout = layout
 
     @classmethod
-    def of(cls, tensors: Mapping[str, Tensor]) -> "Params":
-        """Copy named tensors into one vector."""
-        layout = Layout(tuple(tensors), tuple(tuple(t.shape) for t in tensors.values()))
+    def of(cls, tensors: Mapping[str, Tensor], buffers: Collection[str] = ()) -> "Params":
+        """Copy named tensors into one vector; those whose names are among `buffers` are buffers."""
+        shapes = tuple(tuple(t.shape) for t in tensors.values())
+        layout = Layout(tuple(tensors), shapes, frozenset(name for name in tensors if name in buffers))
         parts = [t.detach().reshape(-1).to(torch.float32) for t in tensors.values()]
         return cls(torch.cat(parts) if parts else torch.empty(0), layout)
 
     @classmethod
     def from_module(cls, module: nn.Module) -> "Params":
         """Copy a module's parameters and floating-point buffers (both are averaged)."""
-        return cls.of(state_tensors(module))
+        return cls.of(state_tensors(module), Layout.of_module(module).buffers)
 
     # -- reading: a mapping name → tensor view -----------------------------------------------------------
 
@@ -141,9 +173,9 @@ class Params(Mapping[str, Tensor]):
         """The tensors whose names start with one of the prefixes."""
         spans = self.layout.spans(prefixes)
         chosen = [i for i, name in enumerate(self.layout.names) if name.startswith(prefixes)]
-        layout = Layout(
-            tuple(self.layout.names[i] for i in chosen), tuple(self.layout.shapes[i] for i in chosen)
-        )
+        names = tuple(self.layout.names[i] for i in chosen)
+        shapes = tuple(self.layout.shapes[i] for i in chosen)
+        layout = Layout(names, shapes, self.layout.buffers.intersection(names))
         return Params(torch.cat([self.vector[s] for s in spans]) if spans else torch.empty(0), layout)
 
     def replace(self, part: "Params") -> "Params":
@@ -159,8 +191,26 @@ class Params(Mapping[str, Tensor]):
 
     def rename(self, old: str, new: str) -> "Params":
         """The same tensors with the prefix `old` of their names turned into `new`."""
-        names = tuple(new + n[len(old) :] if n.startswith(old) else n for n in self.layout.names)
-        return Params(self.vector, Layout(names, self.layout.shapes))
+        renamed = {n: new + n[len(old) :] if n.startswith(old) else n for n in self.layout.names}
+        buffers = frozenset(renamed[n] for n in self.layout.buffers)
+        return Params(self.vector, Layout(tuple(renamed.values()), self.layout.shapes, buffers))
+
+    def with_buffers(self, other: "Params") -> "Params":
+        """These parameters with the buffers of another model of the same layout."""
+        values = self._other(other)
+        if not self.layout.buffers:
+            return self
+        vector = self.vector.clone()
+        for span in self.layout.buffer_spans:
+            vector[span] = values[span]
+        return self.like(vector)
+
+    @property
+    def parameters(self) -> Tensor:
+        """The vector without buffers: what geometry (norms, angles) is about."""
+        if not self.layout.buffers:
+            return self.vector
+        return torch.cat([self.vector[span] for span in self.layout.parameter_spans] or [torch.empty(0)])
 
     # -- computing: a vector -----------------------------------------------------------------------------
 
@@ -185,8 +235,8 @@ class Params(Mapping[str, Tensor]):
     __rmul__ = __mul__
 
     def norm(self) -> float:
-        """Euclidean norm of the vector, in float64."""
-        return float(torch.linalg.vector_norm(self.vector.double()))
+        """Euclidean norm of the parameters (buffers do not count), in float64."""
+        return float(torch.linalg.vector_norm(self.parameters.double()))
 
     def digest(self) -> str:
         """SHA-256 of names, shapes and bits: equal digests mean equal models."""

@@ -35,16 +35,23 @@ def select_backend(
     *,
     loss: Loss = cross_entropy,
     train: tuple[str, ...] = ("",),
+    optimiser: str = "sgd",
+    corrected: bool = False,
 ) -> Backend:
     """Select the backend that the settings name; `auto` means the kernels if they can, else PyTorch.
 
-    `native` is an error when the kernels cannot compute this network, loss or selection of parameters.
+    `native` is an error when the kernels cannot compute this network, loss, selection of parameters or
+    optimiser, or a `corrected` gradient.
     """
     if backend == "torch":
         return Backend(None, "as the settings say")
     reason = native.why_not()
     if not reason and loss is not cross_entropy:
         reason = f"the loss {getattr(loss, '__name__', loss)} is not cross-entropy"
+    if not reason and optimiser != "sgd":
+        reason = f"the optimiser {optimiser}"
+    if not reason and corrected:
+        reason = "a correction of the gradient"
     if not reason and not hasattr(module, "encoder_names"):  # only the networks of feddag.models have it
         reason = f"{type(module).__name__} has a forward pass of its own"
     if not reason:

@@ -153,10 +153,8 @@ def training_request(
     """What the clients of cluster z do in a round: primary phase, secondary phase, both or nothing."""
     # K primary rounds are followed by one secondary round.
     secondary_round = options.primary_rounds > 0 and round_ % (options.primary_rounds + 1) == 0
-    learners = [p for p, of_p in enumerate(sources) if z in of_p]
-    borrowed = None
-    if learners and (secondary_round or options.primary_rounds == 0):
-        borrowed = combined([models[p].select(*SECONDARY) for p in learners], options.combine_learners)
+    learns = secondary_round or options.primary_rounds == 0
+    borrowed = borrowed_secondary(z, models, sources, options) if learns else None
     if secondary_round and borrowed is None:
         return None
     return TrainDual(
@@ -170,29 +168,48 @@ def training_request(
     )
 
 
+def borrowed_secondary(
+    z: int, models: Sequence[Params], sources: Sources, options: EncoderOptions
+) -> Params | None:
+    """Θ^{2f'}, the secondary encoders of all learners of cluster z combined; None without a learner."""
+    learners = [p for p, of_p in enumerate(sources) if z in of_p]
+    if not learners:
+        return None
+    return combined([models[p].select(*SECONDARY) for p in learners], options.combine_learners)
+
+
 def aggregate(
     models: Sequence[Params],
     sources: Sources,
     means: Mapping[int, Mean[TrainedDual]],
     options: EncoderOptions,
 ) -> tuple[Params, ...]:
-    """Primary encoders and heads by Eq. 18; the secondary encoder of each learner by Eq. 21."""
+    """Primary encoders and heads by Eq. 18; the secondary encoder of each learner by Eq. 21.
+
+    The updates of Eq. 21 were made from the encoder that a source borrowed, and are added to the learner's.
+    Buffers cannot be treated so: the learner takes the mean of the values that the sources' clients found.
+    """
     result = list(models)
     for z, found in means.items():
         if found.reply.update is not None:
             result[z] = result[z].replace(result[z].select(*PRIMARY) + found.reply.update)
     borrowed = {z: found.reply.borrowed_secondary for z, found in means.items()}
     for p, of_p in enumerate(sources):
-        updates = [update for q in of_p if (update := borrowed.get(q)) is not None]
+        updates = {q: update for q in of_p if (update := borrowed.get(q)) is not None}
         if updates:
-            total = combined(updates, options.source_updates)
-            result[p] = result[p].replace(result[p].select(*SECONDARY) + total)
+            secondary = result[p].select(*SECONDARY) + combined([*updates.values()], options.source_updates)
+            if secondary.layout.buffers:
+                lent = {q: borrowed_secondary(q, models, sources, options) for q in updates}
+                values = [start + updates[q] for q, start in lent.items() if start is not None]
+                secondary = secondary.with_buffers(mean(values))
+            result[p] = result[p].replace(secondary)
     return tuple(result)
 
 
 def combined(parts: Sequence[Params], how: Literal["mean", "sum"]) -> Params:
-    """The mean or the sum of several encoders or updates, each counted once."""
-    return mean(parts) * (len(parts) if how == "sum" else 1)
+    """The mean or the sum of several encoders or updates, each counted once; of buffers always the mean."""
+    average = mean(parts)
+    return (average * len(parts)).with_buffers(average) if how == "sum" else average
 
 
 def widened(warm: Params, dual: Params) -> Params:
@@ -201,4 +218,4 @@ def widened(warm: Params, dual: Params) -> Params:
         return warm
     weight = torch.zeros_like(dual["head.weight"])
     weight[:, : weight.shape[1] // 2] = warm["head.weight"]
-    return Params.of({**warm, "head.weight": weight})
+    return Params.of({**warm, "head.weight": weight}, warm.layout.buffers)

@@ -2,6 +2,7 @@
 """The one evaluation task: a client scores what a Deployment gives it, on its own held-out samples."""
 
 import dataclasses
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -20,6 +21,9 @@ from feddag.learning.sgd import sgd
 @message
 class Evaluate:
     """What to score, and whether also after local training from there."""
+
+    # Clients adapt a model before use, also after the last round: no part of a schedule over rounds.
+    scheduled: ClassVar[bool] = False
 
     deployment: Deployment
     local: LocalTraining

@@ -153,8 +153,7 @@ def working_order(layout: Layout) -> Tensor | None:
 
 def check_layout(module: nn.Module, params: Params) -> None:
     """Refuse parameters of another network."""
-    tensors = state_tensors(module)
-    layout = Layout(tuple(tensors), tuple(tuple(t.shape) for t in tensors.values()))
+    layout = Layout.of_module(module)
     if layout != params.layout:
         raise InvalidMessage("params", f"{layout.size:,} floats of this network", f"{params!r}")
 

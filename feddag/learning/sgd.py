@@ -6,7 +6,9 @@ trained = sgd(client, params, local, proximal=(mu, params))                   # 
 trained = sgd(client, params, local, network="dual", train=("primary.", "head."))
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,15 +35,17 @@ def sgd(
     loss: Loss = cross_entropy,
     sample_weights: Tensor | None = None,
     proximal: tuple[float, Params] | None = None,
+    correction: Params | None = None,
     seed: Seed | None = None,
     epoch_losses: list[float] | None = None,
 ) -> Params:
     """Train the parts of a model whose names start with `train` on the client's own data.
 
     The rest is frozen: it runs in evaluation mode, and a frozen encoder's features are computed once, not
-    once per step. `proximal` = (μ, centre) adds μ/2·‖w − centre‖² to the loss. SGD is torch.optim.SGD's,
-    fresh in each call. `epoch_losses`, if given, receives the mean loss of every epoch. `client.backend`
-    says who computes: batches are the same, each backend draws dropout from its own generator.
+    once per step. `proximal` = (μ, centre) adds μ/2·‖w − centre‖² to the loss; `correction` is added to
+    every gradient. `local.optimiser` is that of torch.optim, fresh in each call. `epoch_losses`, if given,
+    receives the mean loss of every epoch. `client.backend` says who computes: batches are the same, each
+    backend draws dropout from its own generator. `local.lr` is the rate of this round, whatever the schedule.
     `local.prior_correction` is explained in feddag.learning.prior.
     """
     if len(client.train) == 0:
@@ -52,7 +56,15 @@ def sgd(
         proximal = (proximal[0], prior.added(proximal[1]))
     seed = seed or client.seed
     module = client.network(network)
-    selected = select_backend(client.backend, module, client.train.x.shape[1:], loss=loss, train=train)
+    selected = select_backend(
+        client.backend,
+        module,
+        client.train.x.shape[1:],
+        loss=loss,
+        train=train,
+        optimiser=local.optimiser,
+        corrected=correction is not None,
+    )
     if selected.plan is not None:
         steps = list(batches(len(client.train), local, seed))
         trained, values = native_sgd(
@@ -66,7 +78,8 @@ def sgd(
         known = model.frozen_features(client.train)
         every_sample = not local.local_steps or local.local_steps * local.batch_size >= len(client.train)
         prepared = model.prepared(client.train) if every_sample else None
-        step = MomentumStep(model, local, proximal)
+        make_step = MomentumStep if local.optimiser == "sgd" else AdamStep
+        step = make_step(model, local, proximal, correction)
         done: list[tuple[int, Tensor]] = []
         values = []
         for epoch, rows in batches(len(client.train), local, seed):
@@ -105,31 +118,86 @@ def batches(n: int, local: LocalTraining, seed: Seed) -> Iterator[tuple[int, Ten
         epoch += 1
 
 
-class MomentumStep:
-    """SGD with momentum, weight decay and a proximal term on the flat vector of a loaded network."""
+class OptimiserStep(ABC):
+    """One step on a loaded network's flat vector: weight decay, proximal term and correction, then `move`."""
 
     def __init__(
-        self, model: LoadedNetwork, local: LocalTraining, proximal: tuple[float, Params] | None = None
+        self,
+        model: LoadedNetwork,
+        local: LocalTraining,
+        proximal: tuple[float, Params] | None = None,
+        correction: Params | None = None,
     ) -> None:
         self.model, self.local = model, local
         self.mu = proximal[0] if proximal else 0.0
         self.centre = model.working(proximal[1]) if proximal else None
-        self.momenta: list[Tensor] = []
+        self.correction = model.working(correction) if correction is not None else None
+        self.penalty = local.weight_decay if local.optimiser != "adamw" else 0.0
 
     def __call__(self, gradient: list[Tensor]) -> None:
         """Apply one gradient, given as one vector for each of the model's spans."""
         for i, (span, g) in enumerate(zip(self.model.spans, gradient, strict=True)):
             weights = self.model.vector[span]
-            if self.local.weight_decay:
-                g.add_(weights, alpha=self.local.weight_decay)
+            if self.penalty:
+                g.add_(weights, alpha=self.penalty)
             if self.centre is not None:
                 g.add_(weights - self.centre[span], alpha=self.mu)
-            if self.local.momentum:
-                if len(self.momenta) == i:
-                    self.momenta.append(g)
-                else:
-                    g = self.momenta[i].mul_(self.local.momentum).add_(g)
-            weights.add_(g, alpha=-self.local.lr)
+            if self.correction is not None:
+                g.add_(self.correction[span])
+            self.move(i, weights, g)
+
+    @abstractmethod
+    def move(self, i: int, weights: Tensor, g: Tensor) -> None:
+        """Change the weights of span i in place; g may be kept and changed."""
+
+
+class MomentumStep(OptimiserStep):
+    """torch.optim.SGD with momentum."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.momenta: list[Tensor] = []
+
+    def move(self, i: int, weights: Tensor, g: Tensor) -> None:
+        """v ← m·v + g, w ← w − lr·v; the first v is g."""
+        if self.local.momentum:
+            if len(self.momenta) == i:
+                self.momenta.append(g)
+            else:
+                g = self.momenta[i].mul_(self.local.momentum).add_(g)
+        weights.add_(g, alpha=-self.local.lr)
+
+
+class AdamStep(OptimiserStep):
+    """torch.optim.Adam (weight decay as a penalty) and AdamW (weight decay shrinks the weights directly)."""
+
+    BETAS, EPS = (0.9, 0.999), 1e-8  # torch's defaults
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        sizes = [span.stop - span.start for span in self.model.spans]
+        self.moments = [(torch.zeros(size), torch.zeros(size)) for size in sizes]
+        self.steps = [0] * len(sizes)
+
+    def move(self, i: int, weights: Tensor, g: Tensor) -> None:
+        """w ← w − lr·m̂ / (√v̂ + ε), with bias-corrected means m̂ of the gradient and v̂ of its square."""
+        if self.local.optimiser == "adamw":
+            weights.mul_(1 - self.local.lr * self.local.weight_decay)
+        (first, second), (beta1, beta2) = self.moments[i], self.BETAS
+        self.steps[i] += 1
+        first.lerp_(g, 1 - beta1)
+        second.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        scale1, scale2 = (1 - beta ** self.steps[i] for beta in self.BETAS)
+        weights.addcdiv_(first, second.sqrt().div_(scale2**0.5).add_(self.EPS), value=-self.local.lr / scale1)
+
+
+def count_steps(client: Client, local: LocalTraining, network: str = "single") -> int:
+    """How many steps `sgd` takes when it trains everything."""
+    pairs = any(
+        isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in client.network(network).modules()
+    )
+    n = len(client.train)
+    return sum(1 for _, rows in batches(n, local, client.seed) if len(rows) > pairs) if n else 0
 
 
 def needs_pairs(model: LoadedNetwork) -> bool:

@@ -2,7 +2,7 @@
 """The signature of a client: what it learns alone, how its classes look, how many samples it has (§3)."""
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
@@ -40,6 +40,9 @@ class SignatureOptions:
 class Sign:
     """Train alone from this common start, then send a signature."""
 
+    # Newcomers sign in later rounds: their updates are compared with those of the start.
+    scheduled: ClassVar[bool] = False
+
     start: Params = public()
     local: LocalTraining
     signature: SignatureOptions
@@ -68,7 +71,7 @@ def sign(request: Sign, client: Client) -> Signature:
         before, warm = warm, sgd(client, warm, local, seed=client.seed / "warm-up" / t)
     if request.keep:
         client.memory["warm"] = warm
-    update = warm - (request.start if asked.warmup_update == "total" else before)
+    update = (warm - (request.start if asked.warmup_update == "total" else before)).parameters.numpy()
     subspaces = class_subspaces(
         client.train.x,
         client.train.y,
@@ -79,7 +82,7 @@ def sign(request: Sign, client: Client) -> Signature:
         generator=(client.seed / "svd").numpy(),
     )
     return Signature(
-        sketch=update.vector.numpy()[sketch_mask(request.mask, asked.sketch_share, update.layout.size)],
+        sketch=update[sketch_mask(request.mask, asked.sketch_share, len(update))],
         vectors=subspaces.vectors_PD,
         classes=subspaces.classes_P,
         counts=client.train.counts(),

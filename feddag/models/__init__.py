@@ -74,6 +74,7 @@ class Networks:
         with torch.random.fork_rng(devices=[]):
             self._num_features = _num_features(self._make_encoder, input_shape, name)
         _check_classes(self("single"), input_shape, num_classes, name)
+        _check_statistics(self("single"), name)
 
     def fresh(self, kind: str) -> nn.Module:
         """A newly built network, its weights drawn from torch's (seeded) global generator."""
@@ -119,6 +120,17 @@ def _check_classes(network: nn.Module, input_shape: Shape, num_classes: int, nam
             f"model '{name}' returns {tuple(logits.shape[1:])} outputs per sample, "
             f"the data have {num_classes} classes"
         )
+
+
+def _check_statistics(network: nn.Module, name: str) -> None:
+    """Refuse statistics that depend on a counter: it is not sent, so each process would count on its own."""
+    for layer, module in network.named_modules():
+        counts = isinstance(module, nn.modules.batchnorm._NormBase) and module.track_running_stats
+        if counts and module.momentum is None:
+            raise InvalidInput(
+                f"model '{name}': {layer} ({type(module).__name__}) has momentum=None, a cumulative mean "
+                "over batches: expected a number such as 0.1"
+            )
 
 
 def _users_own(

@@ -28,6 +28,15 @@ def test_opposite_updates_are_told_apart_by_client_id(linkage: str) -> None:
     assert sorted(map(sorted, parts)) == [["a", "b"], ["d", "e"]]
 
 
+def test_statistics_of_batch_normalisation_tell_nobody_apart() -> None:
+    def update(weight: float, variance: float) -> Params:
+        tensors = {"w": torch.tensor([weight, 0.1]), "var": torch.tensor([variance])}
+        return Params.of(tensors, ["var"])
+
+    updates = {"a": update(-1, 50.0), "b": update(-2, -50.0), "d": update(3, 50.0), "e": update(1, -50.0)}
+    assert sorted(map(sorted, bipartition(updates, "complete"))) == [["a", "b"], ["d", "e"]]
+
+
 def test_single_linkage_minimises_the_largest_similarity_across_the_cut() -> None:
     generator = np.random.default_rng(3)
     for _ in range(10):

@@ -15,7 +15,7 @@ from feddag.clustering.options import ClusteringOptions
 from feddag.clustering.pipeline import cluster_signatures
 from feddag.core import codec
 from feddag.core.algorithm import FindsClusters
-from feddag.core.averaging import mean_reply
+from feddag.core.averaging import Mean, mean_reply
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
@@ -29,6 +29,7 @@ from feddag.learning.dual import (
     TrainDual,
     TrainedDual,
     aggregate,
+    borrowed_secondary,
     train_dual,
     training_request,
 )
@@ -95,6 +96,44 @@ class TestAggregation:
 
     def test_nobody_answered_changes_nothing(self):
         assert self.after({}) == MODELS
+
+
+class TestBuffers:
+    """Statistics of batch normalisation: the same clusters, with numbers one can check by hand."""
+
+    variances = (0.1, 2.0, 4.0)
+
+    @staticmethod
+    def encoder(weight: float, variance: float) -> Params:
+        tensors = {"secondary.w": torch.tensor([weight]), "secondary.var": torch.tensor([variance])}
+        return Params.of(tensors, ["secondary.var"])
+
+    @pytest.mark.parametrize("how", ["mean", "sum"])
+    def test_learners_get_the_variance_that_the_clients_of_their_sources_found(self, how: Any) -> None:
+        models = [self.encoder(10.0 * (z + 1), variance) for z, variance in enumerate(self.variances)]
+        options = EncoderOptions(combine_learners=how, source_updates=how)
+        lent = [borrowed_secondary(z, models, SOURCES, options) for z in range(3)]
+        # Cluster 0 trains the encoders of learners 1 and 2 together: a variance has a mean, but no sum.
+        assert [float(encoder["secondary.var"]) for encoder in lent] == pytest.approx([3.0, 0.1, 0.1])
+        found = (0.5, 0.02, 0.04)  # what the clients of each cluster measure
+        replies = {
+            z: Mean(TrainedDual(update=None, borrowed_secondary=trained - lent[z], examples=5), ("a",))
+            for z, trained in enumerate(
+                self.encoder(float(lent[z]["secondary.w"]) + 1.0, found[z]) for z in range(3)
+            )
+        }
+        after = aggregate(models, SOURCES, replies, options)
+        # Eq. 21 as it is written would give learner 1 a variance of 2.0 + (0.5 - 3.0) = -0.5.
+        assert [float(m["secondary.var"]) for m in after] == pytest.approx([0.03, 0.5, 0.5], abs=1e-6)
+        summed = 2.0 if how == "sum" else 1.0
+        assert [float(m["secondary.w"]) for m in after] == [10.0 + summed, 21.0, 31.0]
+
+    def test_a_cluster_that_is_its_own_source_has_the_same_bits_as_by_plain_addition(self) -> None:
+        models = [self.encoder(1.0, 0.3), self.encoder(2.0, 0.7)]
+        update = self.encoder(0.1, -0.2)
+        reply = TrainedDual(update=None, borrowed_secondary=update, examples=5)
+        (after, _) = aggregate(models, ((0,), (1,)), {0: Mean(reply, ("a",))}, EncoderOptions(sharing=False))
+        assert after == models[0] + update
 
 
 class TestTrainingRequests:

@@ -13,7 +13,7 @@ import pytest
 from tests.contracts.toys import every_algorithm, reference, toy
 
 NUMBER = 8
-LOCAL = 7 * NUMBER  # the settings of local training
+LOCAL = 10 * NUMBER + len("sgd") + len("constant")  # the settings of local training
 WIDTH, HIDDEN, FEATURES, CLASSES = 6, 128, 64, 4
 E = (WIDTH + 1) * HIDDEN + (HIDDEN + 1) * FEATURES  # encoder
 H = (FEATURES + 1) * CLASSES  # head
@@ -43,6 +43,10 @@ FORMULAS: dict[str, dict[str, tuple[Size, Size]]] = {
     },
     "fedavg": {"train": (4 * M + LOCAL, 4 * M + NUMBER)},
     "fedprox": {"train": (4 * M + NUMBER + LOCAL, 4 * M + NUMBER)},
+    "fedavgm": {"train": (4 * M + LOCAL, 4 * M + NUMBER)},
+    "fedadam": {"train": (4 * M + LOCAL, 4 * M + NUMBER)},
+    # model and control variate, both ways
+    "scaffold": {"train_controlled": (4 * 2 * M + NUMBER + LOCAL, 4 * 2 * M + NUMBER)},
     "ditto": {"train": (4 * M + NUMBER + LOCAL, 4 * M + NUMBER)},
     "perfedavg": {"meta_train": (4 * M + 3 * NUMBER + LOCAL, 4 * M + NUMBER)},
     "fedmix": {

@@ -33,6 +33,10 @@ IDENTITIES: dict[str, list[Is] | str] = {
     "fedavg": "../contracts/test_identities.py::test_fedavg_is_plain_training_for_a_single_client",
     "feddag": "test_feddag.py::test_one_encoder_and_one_cluster_is_fedavg_from_the_warm_start",
     "fedprox": [Is({"mu": 0.0})],
+    "fedavgm": [Is({"momentum": 0.0, "server_lr": 1.0})],
+    # √v and τ are 0.5 for ever, so the step is the mean update divided by 1
+    "fedadam": [Is({"beta1": 0.0, "beta2": 1.0, "tau": 0.5, "server_lr": 1.0})],
+    "scaffold": [Is({"renewal": 0.0})],  # control variates stay 0
     "perfedavg": "test_perfedavg.py::test_without_inner_steps_it_is_sgd_on_every_second_batch",
     "fedmix": [Is({"mix": 0.0})],
     "fedbr": [Is({"mu": 0.0, "uniform": 0.0})],

@@ -125,6 +125,8 @@ def test_a_bad_field_is_named_with_what_was_expected(path, value, expected):
         ("params#", "w:" + "9" * 5_000, "is not a shape"),
         ("params#", f"w:3;v:0x{2**40}x2", "is too large"),
         ("params#", "w:1;w:2", "a tensor's name appears twice"),
+        ("params#", "w:3 buffers", "'3 buffers' is not a shape"),
+        ("params#", "w:3 buffer buffer", "'3 buffer' is not a shape"),
         ("params#", "w", "expected a vector that fits its layout"),
         ("array", np.array([1j]), "field 'array': expected an array of numbers"),
         ("clusters.members.0.0", "b", "field 'members': expected each client in one cluster"),
@@ -276,7 +278,7 @@ def test_the_size_counts_arrays_numbers_and_text_and_not_structure():
         tag: str
 
     value = Small(params=Params.of({"w": torch.ones(10)}), local=LocalTraining(), tag="abc")
-    assert codec.nbytes(value) == 10 * 4 + 7 * 8 + 3
+    assert codec.nbytes(value) == 10 * 4 + 10 * 8 + len("sgd") + len("constant") + 3
 
 
 def test_a_tensor_field_must_say_whether_it_is_sensitive():

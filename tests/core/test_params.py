@@ -48,7 +48,8 @@ def test_adding_params_of_another_layout_is_refused(params):
 
 def test_a_layout_survives_its_own_description(params):
     scalar = Layout(("a", "b"), ((), (2, 1)))
-    for layout in (params.layout, scalar, Layout((), ())):
+    marked = Layout(("a", "a.mean", "a.count"), ((2,), (2,), ()), frozenset({"a.mean", "a.count"}))
+    for layout in (params.layout, scalar, Layout((), ()), marked):
         assert Layout.parse(layout.describe()) == layout
 
 
@@ -75,3 +76,51 @@ def test_a_module_gives_its_parameters_then_its_floating_point_buffers():
     assert list(Params.from_module(module)) == [
         "0.weight", "0.bias", "1.weight", "1.bias", "1.running_mean", "1.running_var",
     ]  # fmt: skip
+
+
+def test_a_module_tells_buffers_from_parameters_and_the_text_of_a_layout_does_too():
+    params = Params.from_module(nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2)))
+    assert params.layout.buffers == {"1.running_mean", "1.running_var"}
+    assert params.layout.describe() == (
+        "0.weight:2x2;0.bias:2;1.weight:2;1.bias:2;1.running_mean:2 buffer;1.running_var:2 buffer"
+    )
+
+
+@pytest.fixture
+def normalised() -> Params:
+    values = {"primary.w": [3.0], "primary.var": [9.0], "head.w": [4.0]}
+    return Params.of({name: torch.tensor(value) for name, value in values.items()}, ["primary.var"])
+
+
+def test_parts_and_new_names_keep_the_buffers(normalised):
+    part = normalised.select("primary.")
+    assert part.layout.buffers == {"primary.var"}
+    assert normalised.select("head.").layout.buffers == frozenset()
+    assert part.rename("primary.", "secondary.").layout.buffers == {"secondary.var"}
+    assert (part * 2.0).layout.buffers == {"primary.var"}
+    assert normalised.replace(part).layout == normalised.layout
+
+
+def test_norms_and_parameters_leave_buffers_out(normalised):
+    assert normalised.parameters.tolist() == [3.0, 4.0]
+    assert normalised.norm() == 5.0
+    assert normalised.vector.tolist() == [3.0, 9.0, 4.0]
+
+
+def test_buffers_can_be_taken_from_another_model(normalised):
+    other = normalised * 10.0
+    assert normalised.with_buffers(other).vector.tolist() == [3.0, 90.0, 4.0]
+    assert normalised.vector.tolist() == [3.0, 9.0, 4.0], "the original is untouched"
+    with pytest.raises(InvalidMessage, match="layout"):
+        normalised.with_buffers(other.select("primary."))
+
+
+def test_without_buffers_nothing_is_copied(params):
+    assert params.parameters is params.vector
+    assert params.with_buffers(params * 2.0) is params
+
+
+def test_a_buffer_and_a_parameter_of_the_same_name_are_not_the_same_layout(normalised):
+    plain = Params.of(dict(normalised))
+    assert plain.layout != normalised.layout
+    assert plain.digest() != normalised.digest()

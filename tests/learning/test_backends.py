@@ -128,6 +128,20 @@ def test_auto_falls_back_to_torch_and_says_why() -> None:
 
 
 @needs_kernels
+def test_the_kernels_compute_sgd_alone() -> None:
+    network = Networks("lenet", Problem((1, 28, 28), 5))("single")
+    assert str(select_backend("auto", network, (1, 28, 28), optimiser="adam")) == "torch: the optimiser adam"
+    corrected = select_backend("auto", network, (1, 28, 28), corrected=True)
+    assert str(corrected) == "torch: a correction of the gradient"
+    client = on("native", client_of("mlp", (6,)))
+    adam = dataclasses.replace(LOCAL, optimiser="adam")
+    with pytest.raises(InvalidInput, match=r"backend = 'native' is impossible here: the optimiser adam"):
+        sgd(client, initial(client, "single"), adam)
+    ours, reference = (sgd(on(b, client), initial(client, "single"), adam) for b in ("auto", "torch"))
+    assert ours == reference
+
+
+@needs_kernels
 def test_insisting_on_native_for_an_unknown_network_is_an_error_that_names_the_layer() -> None:
     network = Networks("gru", Problem((20,), 5, integer_codes=True))
     client = dataclasses.replace(client_of("gru", (20,)), network=network, backend="native")

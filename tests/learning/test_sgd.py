@@ -27,16 +27,19 @@ def start(kind="single", seed=0):
 
 
 def by_torch_optim(client, params, local, train=("",), kind="single", mu=0.0):
-    """The slow, literal reference: torch.optim.SGD, parameter by parameter, no cached features."""
+    """The slow, literal reference: torch.optim, parameter by parameter, no cached features."""
     module = copy.deepcopy(site.network(kind))
     module.load_state_dict({n: t.clone() for n, t in params.items()})
     for name, p in module.named_parameters():
         p.requires_grad_(name.startswith(train))
     learning = [p for p in module.parameters() if p.requires_grad]
     centre = [p.detach().clone() for p in learning]
-    optimiser = torch.optim.SGD(
-        learning, lr=local.lr, momentum=local.momentum, weight_decay=local.weight_decay
-    )
+    common = {"lr": local.lr, "weight_decay": local.weight_decay}
+    optimiser = {
+        "sgd": lambda: torch.optim.SGD(learning, momentum=local.momentum, **common),
+        "adam": lambda: torch.optim.Adam(learning, **common),
+        "adamw": lambda: torch.optim.AdamW(learning, **common),
+    }[local.optimiser]()
     for _, rows in batches(len(client.train), local, client.seed):
         loss = nn.functional.cross_entropy(module(client.train.inputs(rows)), client.train.labels[rows])
         loss = loss + mu / 2 * sum(((p - c) ** 2).sum() for p, c in zip(learning, centre, strict=True))
@@ -55,6 +58,54 @@ def test_the_loop_is_torch_sgd_with_momentum_and_weight_decay(momentum, weight_d
     )
     ours, reference = sgd(client, start(), local), by_torch_optim(client, start(), local)
     torch.testing.assert_close(ours.vector, reference.vector, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("optimiser", ["adam", "adamw"])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.5])
+@pytest.mark.parametrize("steps", [1, 2, 9])
+def test_adam_and_adamw_are_those_of_torch_step_by_step(optimiser, weight_decay, steps):
+    local = LocalTraining(
+        local_steps=steps, batch_size=8, lr=0.01, weight_decay=weight_decay, optimiser=optimiser
+    )
+    client = toy_client(site)
+    ours, reference = sgd(client, start(), local), by_torch_optim(client, start(), local)
+    torch.testing.assert_close(ours.vector, reference.vector, rtol=1e-5, atol=1e-6)
+
+
+def test_the_two_kinds_of_weight_decay_differ_and_the_proximal_term_reaches_adam():
+    client = toy_client(site)
+    local = LocalTraining(local_steps=5, batch_size=8, lr=0.01, weight_decay=0.5, optimiser="adam")
+    decoupled = sgd(client, start(), dataclasses.replace(local, optimiser="adamw"))
+    assert not torch.allclose(sgd(client, start(), local).vector, decoupled.vector, atol=1e-3)
+    held = sgd(client, start(), local, proximal=(0.7, start()))
+    reference = by_torch_optim(client, start(), local, mu=0.7)
+    torch.testing.assert_close(held.vector, reference.vector, rtol=1e-4, atol=1e-5)
+
+
+def test_adam_keeps_frozen_parts_and_starts_afresh_in_each_call():
+    client, params = toy_client(site), start("dual")
+    local = LocalTraining(local_steps=3, batch_size=8, lr=0.01, optimiser="adam")
+    trained = sgd(client, params, local, network="dual", train=("secondary.",))
+    reference = by_torch_optim(client, params, local, ("secondary.",), "dual")
+    torch.testing.assert_close(trained.vector, reference.vector, rtol=1e-5, atol=1e-6)
+    assert trained.select("primary.", "head.") == params.select("primary.", "head.")
+    assert trained == sgd(client, params, local, network="dual", train=("secondary.",))
+
+
+def test_a_correction_is_added_to_every_gradient():
+    client, params = toy_client(site), start()
+    local = LocalTraining(local_steps=4, batch_size=8, lr=0.1, momentum=0.0, weight_decay=0.0)
+    slope = Params.of({n: torch.full_like(t, 0.3) for n, t in params.items()})
+
+    def tilted(model, batch):  # the gradient of 0.3·Σw is 0.3
+        return nn.functional.cross_entropy(model(batch), batch.y) + 0.3 * sum(
+            p.sum() for p in model.trainable
+        )
+
+    ours = sgd(client, params, local, correction=slope)
+    reference = sgd(client, params, local, loss=tilted)
+    torch.testing.assert_close(ours.vector, reference.vector, rtol=1e-5, atol=1e-6)
+    assert not torch.allclose(ours.vector, sgd(client, params, local).vector, atol=1e-2)
 
 
 @pytest.mark.parametrize("train", [("primary.", "head."), ("secondary.",), ("head.",)])

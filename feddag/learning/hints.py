@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hints that a run can give about itself while it runs."""
+
+import math
+from collections.abc import Sequence
+
+EVALUATIONS = 2  # a hint is given after this many, and only then
+NEAR = 0.07  # a loss within this share of chance is near it
+FALL = 0.03  # a loss that has fallen by this share of chance is on its way
+
+
+def stalled(losses: Sequence[float], num_classes: int) -> str:
+    """One sentence if training stands still near chance, else "".
+
+    `losses` are the mean cross-entropies of all evaluations so far, the latest last. Without any knowledge
+    a model has the loss ln C. The hint is given once, after the second evaluation: after a single one,
+    nobody knows whether the loss falls.
+    """
+    if len(losses) != EVALUATIONS or num_classes < 2:
+        return ""
+    chance, first, last = math.log(num_classes), losses[0], losses[-1]
+    if not abs(last - chance) <= NEAR * chance or first - last >= FALL * chance:
+        return ""
+    return (
+        f"loss {last:.2f} is near chance ({chance:.2f}): raise training.lr or training.local_epochs, "
+        "or lower training.batch_size"
+    )

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+import math
+
+import pytest
+
+from feddag.learning.hints import stalled
+
+
+def test_a_loss_that_stays_near_chance_gets_a_hint() -> None:
+    assert stalled([2.29, 2.26], 10) == (
+        "loss 2.26 is near chance (2.30): raise training.lr or training.local_epochs, "
+        "or lower training.batch_size"
+    )
+    assert "(0.69)" in stalled([0.70, 0.69], 2)
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [2.26, 1.40],  # learns
+        [2.30, 2.20],  # near chance, but on its way
+        [1.9, 1.9],  # stands still elsewhere
+        [9.0, 9.0],  # far above chance: sure of itself and wrong, which a larger lr makes worse
+        [math.nan, math.nan],
+    ],
+)
+def test_other_losses_get_none(losses: list[float]) -> None:
+    assert stalled(losses, 10) == ""
+
+
+def test_the_hint_is_given_once_and_not_after_a_single_evaluation() -> None:
+    losses = [2.3] * 5
+    assert [bool(stalled(losses[:n], 10)) for n in range(6)] == [False, False, True, False, False, False]
+
+
+def test_a_single_class_has_no_chance_to_be_near_of() -> None:
+    assert stalled([0.0, 0.0], 1) == ""

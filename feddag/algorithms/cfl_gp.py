@@ -25,6 +25,7 @@ from feddag.core.algorithm import Server, algorithm, broadcast, place_cohort
 from feddag.core.averaging import add_means, step_each
 from feddag.core.clustering import Clustering, View
 from feddag.core.clusters import Clusters
+from feddag.core.contract import Known
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
@@ -44,11 +45,17 @@ class AskGradients:
     compression: int
 
 
+def _num_coordinates(known: Known) -> int:
+    request = known.request
+    model = request.params if hasattr(request, "params") else request.models[0]
+    return max(1, model.layout.size // request.compression)
+
+
 @message
 class Gradients:
     """The gradients, one row per model."""
 
-    gradients: np.ndarray = sensitive("update")
+    gradients: np.ndarray = sensitive("update", shape=("#models", _num_coordinates), dtype="float32")
 
 
 @message
@@ -66,9 +73,9 @@ class TrainWithGradient:
 class TrainedWithGradient:
     """What training changed, and the gradient at the criterion."""
 
-    update: Params = sensitive("update")
-    examples: int = sensitive("counts")
-    gradient: np.ndarray = sensitive("update")
+    update: Params = sensitive("update", like="params")
+    examples: int = sensitive("counts", least=0)
+    gradient: np.ndarray = sensitive("update", shape=(_num_coordinates,), dtype="float32")
 
 
 @message

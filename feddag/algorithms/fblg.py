@@ -16,6 +16,7 @@ from scipy.spatial.distance import cdist
 
 from feddag.core.algorithm import Server, algorithm, broadcast
 from feddag.core.averaging import add_mean
+from feddag.core.contract import Known
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
@@ -38,11 +39,15 @@ class EmbedNoise:
     noise: int  # number of noise samples
 
 
+def _num_features(known: Known) -> int:
+    return known.network_layout("projected", ("projector.",)).shapes[0][1]  # it takes the features
+
+
 @message
 class Embedding:
     """The mean features of the noise as a distribution."""
 
-    embedding: np.ndarray = sensitive("embedding")
+    embedding: np.ndarray = sensitive("embedding", shape=(_num_features,), dtype="float64", least=0)
 
 
 @message

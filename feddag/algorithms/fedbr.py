@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cosine_similarity, cross_entropy, softplus
 
 from feddag.core.algorithm import Server, algorithm, broadcast
+from feddag.core.contract import Known
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
@@ -40,11 +41,15 @@ class MakePseudo:
     samples: int
 
 
+def _asked(known: Known) -> int:
+    return known.request.number
+
+
 @message
 class Pseudo:
     """Mean network inputs, (number, …)."""
 
-    inputs: np.ndarray = sensitive("means")
+    inputs: np.ndarray = sensitive("means", shape=("rows", "input"), dtype="float32", most_rows=_asked)
 
 
 @message
@@ -71,9 +76,9 @@ class Train:
 class TrainedBoth:
     """What training changed in the model and in the projector."""
 
-    update: Params = sensitive("update")
-    projector_update: Params = sensitive("update")
-    examples: int = sensitive("counts")
+    update: Params = sensitive("update", like="params")
+    projector_update: Params = sensitive("update", like="projector")
+    examples: int = sensitive("counts", least=0)
 
 
 @message

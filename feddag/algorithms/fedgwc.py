@@ -17,6 +17,7 @@ from feddag.core.algorithm import Server, algorithm, broadcast, place_cohort
 from feddag.core.averaging import step
 from feddag.core.clustering import Clustering, View
 from feddag.core.clusters import Clusters
+from feddag.core.contract import Known
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
@@ -28,13 +29,18 @@ from feddag.learning.train import Train
 MOST_PARTS = 4  # authors' code: min(·, 5), half-open
 
 
+def _num_losses(known: Known) -> int:
+    local = known.request.local
+    return 1 if local.local_steps else local.local_epochs
+
+
 @message
 class TrainedWithLosses:
     """What training changed, and the mean loss of every epoch."""
 
-    update: Params = sensitive("update")
-    examples: int = sensitive("counts")
-    losses: np.ndarray = sensitive("losses")
+    update: Params = sensitive("update", like="params")
+    examples: int = sensitive("counts", least=0)
+    losses: np.ndarray = sensitive("losses", shape=(_num_losses,), dtype="float64", least=0)
 
 
 @message

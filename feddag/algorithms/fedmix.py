@@ -40,8 +40,8 @@ class Share:
 class Means:
     """Mean network inputs and mean one-hot labels of groups of samples, (groups, …)."""
 
-    inputs: np.ndarray = sensitive("means")
-    labels: np.ndarray = sensitive("means")
+    inputs: np.ndarray = sensitive("means", shape=("groups", "input"), dtype="float32")
+    labels: np.ndarray = sensitive("means", shape=("groups", "classes"), dtype="float32", least=0, most=1.01)
 
 
 @message

@@ -57,16 +57,16 @@ class Join:
 class TrainedAll:
     """What training changed in every model; the weight of each label under it, (K, classes)."""
 
-    updates: tuple[Params, ...] = sensitive("update")
-    label_mass: np.ndarray = sensitive("counts")
-    examples: int = sensitive("counts")
+    updates: tuple[Params, ...] = sensitive("update", like="offer.models")
+    label_mass: np.ndarray = sensitive("counts", shape=("#offer.models", "classes"), dtype="float32", least=0)
+    examples: int = sensitive("counts", least=0)
 
 
 @message
 class Joined:
     """The client's share in each cluster, (K,)."""
 
-    weights: np.ndarray = sensitive("counts")
+    weights: np.ndarray = sensitive("counts", shape=("#offer.models",), dtype="float32", least=0, most=1.01)
 
 
 @message

@@ -37,7 +37,7 @@ class Assess:
 class Assessed:
     """How many samples have their least loss under each centre, (S,)."""
 
-    counts: np.ndarray = sensitive("counts")
+    counts: np.ndarray = sensitive("counts", shape=("#centres",), dtype="int64", least=0)
 
 
 @message

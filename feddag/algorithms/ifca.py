@@ -41,16 +41,16 @@ class Train:
 class Choice:
     """The chosen model."""
 
-    cluster: int = sensitive("cluster")
+    cluster: int = sensitive("cluster", least=0, below="#models")
 
 
 @message
 class Trained:
     """The chosen model, what training changed in it, and on how many samples."""
 
-    cluster: int = sensitive("cluster")
-    update: Params = sensitive("update")
-    examples: int = sensitive("counts")
+    cluster: int = sensitive("cluster", least=0, below="#offer.models")
+    update: Params = sensitive("update", like="offer.models.0")
+    examples: int = sensitive("counts", least=0)
 
 
 @message

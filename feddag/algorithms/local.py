@@ -23,7 +23,7 @@ class TrainAlone:
 class TrainedAlone:
     """On how many samples the client trained; nothing else leaves it."""
 
-    examples: int = sensitive("counts")
+    examples: int = sensitive("counts", least=0)
 
 
 @message

@@ -22,6 +22,7 @@ from feddag.core.algorithm import Server, algorithm, broadcast, place_cohort
 from feddag.core.averaging import add_means
 from feddag.core.clustering import Clustering, Tree, View
 from feddag.core.clusters import Clusters
+from feddag.core.contract import Known
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
@@ -38,11 +39,17 @@ class Describe:
     vectors: int  # p: largest number per class
 
 
+def _most_rows(known: Known) -> int:
+    return known.problem.num_classes * known.request.vectors
+
+
 @message
 class Basis:
     """U_i: principal vectors as rows, class after class."""
 
-    vectors_PD: np.ndarray = sensitive("subspaces")
+    vectors_PD: np.ndarray = sensitive(
+        "subspaces", shape=("rows", "features"), dtype="float32", least=-1.01, most=1.01, most_rows=_most_rows
+    )
 
 
 @message

@@ -9,7 +9,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform, runtime_checkable
 
@@ -17,9 +17,10 @@ from torch import nn
 
 from feddag.core.averaging import Mean, mean_reply
 from feddag.core.clustering import Clustering
+from feddag.core.contract import Known, NormLimit, accept
 from feddag.core.deployment import Deployment
 from feddag.core.engine import Answer, Engine, Exchange
-from feddag.core.errors import ClientFailed, QuorumMissed
+from feddag.core.errors import ClientFailed, InvalidMessage, QuorumMissed
 from feddag.core.message import STRICT
 from feddag.core.params import Params
 from feddag.core.problem import Problem
@@ -96,6 +97,7 @@ class Server:
     problem: Problem
     quorum: float = 1.0  # least share of the asked clients that must answer
     deadline: float = math.inf
+    limit: NormLimit = field(default_factory=NormLimit)  # on the norm of updates
     purpose: str = "round"
     on_answers: Callable[[ClientTask, int, Mapping[ClientId, Answer]], None] = lambda task, round_, answers: (
         None
@@ -110,7 +112,10 @@ class Server:
         requests: Mapping[ClientId, Request],
         quorum: float | None = None,
     ) -> dict[ClientId, Reply]:
-        """Ask clients one question each; replies sorted by client id, failed clients left out."""
+        """Ask clients one question each; replies sorted by client id, failed clients left out.
+
+        A reply that breaks the contract of its task is refused here: it counts as a failure of its client.
+        """
         # Keyed by the question's rank, not the task's name: batches then agree across algorithms.
         seed = self.seed / self.purpose / self.round / "question" / self.questions
         self.questions += 1
@@ -120,7 +125,7 @@ class Server:
             self.round, seed, self.deadline, lambda client: progress(next(done), len(requests))
         )
         answers = self.engine.ask(task, requests, exchange) if requests else {}
-        answers = {client: answers[client] for client in sorted(answers)}
+        answers = self._checked(task, requests, answers)
         self.on_answers(task, self.round, answers)
         replies = {client: a.reply for client, a in answers.items() if not a.failure}
         quorum = self.quorum if quorum is None else quorum
@@ -133,6 +138,27 @@ class Server:
             missed = QuorumMissed(task.name, self.round, len(replies), needed, len(requests), failures)
             raise missed from next((a.error for a in answers.values() if a.error), None)
         return replies
+
+    def _checked(
+        self, task: ClientTask, requests: Mapping[ClientId, Any], answers: Mapping[ClientId, Answer]
+    ) -> dict[ClientId, Answer]:
+        """The answers sorted by client; a reply that breaks its contract becomes a failure."""
+        checked: dict[ClientId, Answer] = {}
+        known: dict[int, Known] = {}  # by identity: many clients share a request
+        for client in sorted(requests):
+            answer = answers.get(client, Answer(failure="there was no answer"))
+            if not answer.failure:
+                request = requests[client]
+                if id(request) not in known:
+                    known[id(request)] = Known(request, self.problem, self.network)
+                try:
+                    reply, changed = accept(answer.reply, task.reply, known[id(request)], self.limit)
+                    if changed:
+                        answer = replace(answer, reply=reply, remark="; ".join(changed))
+                except InvalidMessage as error:
+                    answer = replace(answer, reply=None, failure=str(error), error=error)
+            checked[client] = answer
+        return checked
 
     def ask_mean(
         self,

@@ -40,6 +40,7 @@ class Answer:
 
     reply: Any = None
     failure: str = ""
+    remark: str = ""  # what the server changed in the reply, for the log
     seconds: float = 0.0
     bytes_down: int = 0
     bytes_up: int = 0

@@ -64,16 +64,22 @@ def write_sealed(path: Path, data: bytes, **about: Any) -> None:
     write_durably(path.with_suffix(".json"), json.dumps(seal, indent=1).encode(), private=True)
 
 
-def read_sealed(path: Path) -> bytes:
-    """The data that `write_sealed` wrote; InvalidMessage when they are missing, incomplete or altered."""
+def read_sealed(path: Path, **about: Any) -> bytes:
+    """The data that `write_sealed` wrote; InvalidMessage when they are missing, incomplete or altered.
+
+    `about` is what the seal must say, if it says anything about it: files of another label are refused.
+    """
     try:
         seal = json.loads(path.with_suffix(".json").read_text())
         expected, size = seal["sha256"], seal["bytes"]
         data = path.read_bytes() if size else b""
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise InvalidMessage(path.name, "a readable file", str(error)) from error
     if hashlib.sha256(data).hexdigest() != expected:
         raise InvalidMessage(path.name, "bytes with the recorded SHA-256", "other bytes")
+    for key, wanted in about.items():
+        if seal.get(key, wanted) != wanted:
+            raise InvalidMessage(path.name, f"a file with {key} '{wanted}'", f"one with '{seal[key]}'")
     return data
 
 
@@ -94,13 +100,13 @@ def lock_folder(folder: Path) -> Iterator[None]:
     """Refuse a second process on the same run folder; the lock ends with the process, however it ends."""
     with (folder / ".lock").open("a") as file:
         try:
-            _lock(file)
+            lock_file(file)
         except OSError:
             raise InvalidInput(f"the run in {folder} is being worked on by another process") from None
         yield
 
 
-def _lock(file: IO[str]) -> None:
+def lock_file(file: IO[str]) -> None:
     """Lock a file until it is closed; OSError if another process holds the lock."""
     # fcntl exists on Linux and macOS, msvcrt on Windows. On a system with neither there is no lock.
     with contextlib.suppress(ImportError):

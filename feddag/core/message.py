@@ -4,12 +4,14 @@
 A closed set of field types — Params, numpy arrays, bool/int/float/str, `Literal` strings, other messages, and
 tuples, dicts with string keys and `| None` of these — makes encoding, validating and privacy automatic.
 Every field that holds tensors says `sensitive(kind)` (derived from a client's data) or `public()`.
+A field of a reply also says what the server accepts, as a `Rule`: see `feddag.core.contract`.
 """
 
 import contextlib
 import dataclasses
 import types
 import typing
+from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Literal, TypeVar, dataclass_transform
 
@@ -36,14 +38,45 @@ class Kind(StrEnum):
     CLUSTER = "cluster"  # which model a client prefers
 
 
+# A size that a reply must have: a number, a name ("classes", "#models", …), or a function of what is known.
+Size = int | str | Callable[[Any], Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """What a server accepts in one field of a reply; `feddag.core.contract` explains and applies it."""
+
+    like: str | Callable[[Any], Any] | None = None  # parameters: the layout of this value of the request
+    shape: tuple[Size, ...] | None = None  # arrays: the size of each dimension
+    dtype: str = ""  # arrays: the exact number format
+    least: float | None = None  # the smallest number that is allowed
+    most: float | None = None  # the largest number that is allowed
+    below: Size | None = None  # numbers must be smaller than this size: indices of classes or models
+    at_most_field: str = ""  # no entry may exceed the same entry of this other field
+    most_rows: Size = 2**20  # the largest value of a size that the server does not know
+    difference: bool = True  # parameters of kind "update": whether `engine.max_update_norm` applies
+
+
+RULE_NAMES = tuple(f.name for f in dataclasses.fields(Rule))
+NO_RULE = Rule()
+
+
 def sensitive(kind: str, **options: Any) -> Any:
-    """Declare a field that is derived from a client's data; privacy transforms are chosen by its kind."""
-    return dataclasses.field(metadata={"privacy": Kind(kind)}, **options)
+    """Declare a field that is derived from a client's data; privacy transforms are chosen by its kind.
+
+    Options that `Rule` has say what a server accepts, the others are those of `dataclasses.field`.
+    """
+    return _declared(Kind(kind), options)
 
 
 def public(**options: Any) -> Any:
     """Declare a field that tells nothing about a client's data, or comes from the server."""
-    return dataclasses.field(metadata={"privacy": ""}, **options)
+    return _declared("", options)
+
+
+def _declared(privacy: str, options: dict[str, Any]) -> Any:
+    rule = Rule(**{name: options.pop(name) for name in RULE_NAMES if name in options})
+    return dataclasses.field(metadata={"privacy": privacy, "rule": rule}, **options)
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(sensitive, public))

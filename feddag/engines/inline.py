@@ -18,8 +18,8 @@ from feddag.engines.simulated import SimulatedClients
 class InlineEngine(SimulatedClients):
     """Runs every task in this process. It cannot interrupt a client: late answers are discarded."""
 
-    def __init__(self, site: Site, memories: Path | None = None) -> None:
-        super().__init__(site, memories)
+    def __init__(self, site: Site, memories: Path | None = None, owner: str = "") -> None:
+        super().__init__(site, memories, owner)
         self._blas = ThreadpoolController()
 
     def ask(

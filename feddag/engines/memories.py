@@ -30,8 +30,9 @@ class SavedMemories:
 class Memories:
     """Client id → what this client remembers; saved and restored under labels."""
 
-    def __init__(self, folder: Path | None = None) -> None:
+    def __init__(self, folder: Path | None = None, owner: str = "") -> None:
         self.folder = folder  # without one, labels are kept as long as the process lives
+        self.owner = owner  # whose memories these are: files of another run are refused
         self.of: dict[ClientId, Remembered] = {}
         self._kept: dict[str, bytes] = {}
 
@@ -51,12 +52,12 @@ class Memories:
             self._kept[label] = data
         else:
             self.folder.mkdir(exist_ok=True)
-            write_sealed(self.folder / f"{label}.safetensors", data)
+            write_sealed(self.folder / f"{label}.safetensors", data, label=label, owner=self.owner)
 
     def restore(self, label: str) -> None:
         """Let every client remember what it did when the label was saved."""
         if self.folder is not None:
-            data = read_sealed(self.folder / f"{label}.safetensors")
+            data = read_sealed(self.folder / f"{label}.safetensors", label=label, owner=self.owner)
         elif label in self._kept:
             data = self._kept[label]
         else:

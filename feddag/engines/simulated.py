@@ -14,9 +14,9 @@ from feddag.engines.perform import Site, single_threaded
 class SimulatedClients:
     """All clients of a federation, in this process or in its workers."""
 
-    def __init__(self, site: Site, memories: Path | None = None) -> None:
+    def __init__(self, site: Site, memories: Path | None = None, owner: str = "") -> None:
         self.site = site
-        self.memories = Memories(memories)
+        self.memories = Memories(memories, owner)
         self.closing = ExitStack()
         self.closing.enter_context(single_threaded())
 

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker process of the process engine: `python -m feddag.engines.worker`, address and key on stdin."""
+"""A worker process of the process engine; `feddag.engines.workers` starts it.
+
+Its standard input brings one line that says which worker it is, one line that says where to call back, and
+then nothing more: when it ends, the engine is gone.
+"""
 
 import gc
 import json
 import os
-import shutil
+import select
 import sys
+import threading
 from multiprocessing.connection import Client as connect
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -20,6 +25,9 @@ from feddag.core.seeds import Seed
 from feddag.core.task import ClientTask, Memory, load_task
 from feddag.data.federation import Federation
 from feddag.engines.perform import open_site, perform, single_threaded
+from feddag.engines.private_folder import remove_folder
+
+GLANCE = 1.0  # seconds between two looks at the parent process
 
 
 def blob(data: bytes) -> np.ndarray:
@@ -64,21 +72,56 @@ class Desk:
         return self.tasks[address], self.broadcast[1]
 
 
-def serve(connection: Connection) -> None:
+def serve(connection: Connection, number: int, screen: int | None) -> None:
     """Answer questions until the engine closes the connection."""
     gc.freeze()  # torch alone is half a million objects: the collector need not look at them again and again
-    connection.send_bytes(codec.pack({"pid": os.getpid()}))
+    connection.send_bytes(codec.pack({"number": number}))
     hello = codec.unpack(connection.recv_bytes())
+    folder = Path(hello["folder"])
+    threading.Thread(target=end_with_parent, args=(folder, os.getppid()), daemon=True).start()
     desk = Desk(Path(hello["data"]), hello["model"], hello["backend"])
+    if screen is not None:  # it has started: from now on its words go to the user
+        os.dup2(screen, 2)
+        os.close(screen)
+    connection.send_bytes(codec.pack({"ready": True}))
     try:
         while True:
             connection.send_bytes(codec.pack(desk.answer(codec.unpack(connection.recv_bytes()))))
     except (EOFError, ConnectionError):
-        # The engine is gone: nobody else will remove the files it shared with us.
-        shutil.rmtree(hello["folder"], ignore_errors=True)
+        remove_folder(folder)  # the engine is gone: nobody else will remove the files it shared with us
 
 
-if __name__ == "__main__":
-    where, key = json.loads(sys.stdin.readline())
+def end_with_parent(folder: Path, parent: int) -> None:
+    """Wait until standard input ends or the parent process is another one; then clean up and end.
+
+    The parent was killed: even a task that would never return must end now.
+    """
+    while os.getppid() == parent:
+        # Windows cannot wait for a pipe with a limit; there, reading alone must do.
+        came = os.name != "posix" or select.select([0], [], [], GLANCE)[0]
+        if came and not os.read(0, 1024):
+            break
+    remove_folder(folder)
+    os._exit(1)
+
+
+def read_line() -> dict[str, Any]:
+    """One line of standard input, without reading beyond it; the process ends if there is none."""
+    line = bytearray()
+    while not line.endswith(b"\n"):
+        letter = os.read(0, 1)
+        if not letter:
+            sys.exit(1)
+        line += letter
+    return json.loads(line)
+
+
+def main() -> None:
+    """Call back, and serve."""
+    me, where = read_line(), read_line()
+    address = where["address"]
     with single_threaded():
-        serve(connect(tuple(where) if isinstance(where, list) else where, authkey=bytes.fromhex(key)))
+        connection = connect(
+            tuple(address) if isinstance(address, list) else address, authkey=bytes.fromhex(where["key"])
+        )
+        serve(connection, me["number"], me["screen"])

@@ -22,6 +22,7 @@ from pydantic import (
 
 from feddag.algorithms import ALGORITHMS
 from feddag.core.algorithm import Algorithm
+from feddag.core.contract import NormLimit
 from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig, PartitionConfig
@@ -130,6 +131,17 @@ class EngineConfig(_Section):
     quorum: float = Field(
         default=0.5, ge=0, le=1, description="share of the asked clients that must answer, at least"
     )
+    max_update_norm: float | None = Field(
+        default=None, gt=0, description="largest Euclidean norm of a client's update; not set: no limit"
+    )
+    norm_action: Literal["refuse", "clip"] = Field(
+        default="refuse", description="what happens to a larger update: refuse its client, or scale it down"
+    )
+
+    @property
+    def norm_limit(self) -> NormLimit:
+        """The limit as the server applies it."""
+        return NormLimit(self.max_update_norm or math.inf, self.norm_action == "clip")
 
 
 class EvaluationConfig(_Section):
@@ -226,7 +238,8 @@ class Experiment(_Section):
         settings = self.settings()
         for key in ("name", "checkpoint_every"):
             settings.pop(key)
-        for key in ("name", "workers"):
+        unused = () if self.engine.max_update_norm else ("max_update_norm", "norm_action")
+        for key in ("name", "workers", *unused):
             settings["engine"].pop(key)
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 

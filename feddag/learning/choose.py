@@ -20,8 +20,8 @@ class Compare:
 class Compared:
     """Mean training loss of each model, and over how many samples."""
 
-    losses: np.ndarray = sensitive("losses")
-    examples: int = sensitive("counts")
+    losses: np.ndarray = sensitive("losses", shape=("#models",), dtype="float64", least=0)
+    examples: int = sensitive("counts", least=0)
 
 
 @client_task

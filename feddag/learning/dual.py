@@ -15,6 +15,7 @@ from annotated_types import Ge, Le
 from feddag.core.algorithm import Server, broadcast
 from feddag.core.averaging import Mean, mean
 from feddag.core.clusters import Clusters
+from feddag.core.contract import Known
 from feddag.core.deployment import LocalTraining
 from feddag.core.message import message, options, public, sensitive
 from feddag.core.params import Params
@@ -67,13 +68,17 @@ class TrainDual:
     secondary_epochs: int  # 0: as in the primary phase
 
 
+def _primary_part(known: Known) -> Params | None:
+    return known.request.model.select(*PRIMARY) if known.request.primary else None
+
+
 @message
 class TrainedDual:
     """What both phases changed."""
 
-    update: Params | None = sensitive("update")  # of primary encoder and head
-    borrowed_secondary: Params | None = sensitive("update")  # of the borrowed encoder
-    examples: int = sensitive("counts")
+    update: Params | None = sensitive("update", like=_primary_part)  # of primary encoder and head
+    borrowed_secondary: Params | None = sensitive("update", like="borrowed_secondary")  # of that encoder
+    examples: int = sensitive("counts", least=0)
 
 
 @client_task

@@ -34,9 +34,9 @@ class Evaluate:
 class Scores:
     """Per class: how many samples, how many predicted right; and the summed cross-entropy."""
 
-    total: np.ndarray = sensitive("scores")
-    correct: np.ndarray = sensitive("scores")
-    loss: float = sensitive("scores")
+    total: np.ndarray = sensitive("scores", shape=("classes",), dtype="int64", least=0)
+    correct: np.ndarray = sensitive("scores", dtype="int64", least=0, at_most_field="total")
+    loss: float = sensitive("scores", least=-1e-3, most=1e300)  # rounding may give less than 0
 
 
 @message
@@ -47,7 +47,8 @@ class Evaluated:
     validation: Scores
     test_after: Scores | None = None
     validation_after: Scores | None = None
-    model: int = sensitive("cluster", default=-1)  # which of several models the client has chosen
+    # Which of several models the client has chosen.
+    model: int = sensitive("cluster", default=-1, least=-1, below="#deployment.models")
 
 
 @evaluation_task

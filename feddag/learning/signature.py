@@ -2,6 +2,7 @@
 """The signature of a client: what it learns alone, how its classes look, how many samples it has (§3)."""
 
 from dataclasses import replace
+from math import prod
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -10,9 +11,10 @@ from annotated_types import Ge, Gt, Le
 from feddag.clustering.items import Items
 from feddag.clustering.options import SvdMethod
 from feddag.clustering.subspaces import Subspaces, class_subspaces
+from feddag.core.contract import Known
 from feddag.core.deployment import LocalTraining
 from feddag.core.message import message, options, public, sensitive
-from feddag.core.params import Params
+from feddag.core.params import Layout, Params
 from feddag.core.seeds import Seed
 from feddag.core.task import Client, client_task
 from feddag.learning.sgd import sgd
@@ -50,15 +52,30 @@ class Sign:
     keep: bool  # whether the warmed-up model will be asked for
 
 
+def _sketch_size(known: Known) -> int:
+    return sketch_size(known.request.signature.sketch_share, known.request.start.layout.size)
+
+
+def _most_rows(known: Known) -> int:
+    """A class has no more principal vectors than were asked for, and no more than a sample has numbers."""
+    wanted, features = known.request.signature.vectors, prod(known.problem.input_shape)
+    return known.problem.num_classes * (min(int(wanted), features) if wanted >= 1 else features)
+
+
 @message
 class Signature:
     """What the server knows about a client."""
 
-    sketch: np.ndarray = sensitive("update")  # Δ̃, the update at the mask's coordinates
-    vectors: np.ndarray = sensitive("subspaces")  # U_c, rows, all classes
-    classes: np.ndarray = sensitive("subspaces")  # the class of each row
-    counts: np.ndarray = sensitive("counts")  # samples of each class
-    withheld: int = public()  # number of classes that were too small to send (`min_samples_per_vector`)
+    # Δ̃, the update at the mask's coordinates
+    sketch: np.ndarray = sensitive("update", shape=(_sketch_size,), dtype="float32")
+    # U_c, rows of length 1, all classes
+    vectors: np.ndarray = sensitive(
+        "subspaces", shape=("rows", "features"), dtype="float32", least=-1.01, most=1.01, most_rows=_most_rows
+    )
+    # the class of each row
+    classes: np.ndarray = sensitive("subspaces", shape=("rows",), dtype="int64", least=0, below="classes")
+    counts: np.ndarray = sensitive("counts", shape=("classes",), dtype="int64", least=0)  # of each class
+    withheld: int = public(least=0)  # number of classes too small to send (`min_samples_per_vector`)
 
 
 @client_task
@@ -97,12 +114,16 @@ class ShareWarm:
     prefixes: tuple[str, ...]
 
 
+def _warm_part(known: Known) -> Layout:
+    return known.network_layout("single", known.request.prefixes)
+
+
 @message
 class Warm:
     """Parts of a warmed-up model, and the number of samples it was trained on."""
 
-    params: Params = sensitive("update")
-    examples: int = sensitive("counts")
+    params: Params = sensitive("update", like=_warm_part, difference=False)
+    examples: int = sensitive("counts", least=0)
 
 
 @client_task
@@ -115,8 +136,13 @@ def share_warm(request: ShareWarm, client: Client) -> Warm:
 
 def sketch_mask(mask: int, share: float, size: int) -> np.ndarray:
     """The coordinates that every sketch keeps, drawn from a shared number, so no indices are sent."""
-    kept = max(1, round(share * size))
+    kept = sketch_size(share, size)
     return np.sort((Seed(mask) / "mask").numpy().choice(size, size=kept, replace=False))
+
+
+def sketch_size(share: float, size: int) -> int:
+    """The number of coordinates that a sketch keeps."""
+    return max(1, round(share * size))
 
 
 def items_of(signatures: dict[str, Signature]) -> Items:

@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from feddag.core.contract import Known
 from feddag.core.deployment import LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
@@ -18,12 +19,18 @@ class Train:
     local: LocalTraining
 
 
+def sent_model(known: Known) -> Params:
+    """The parameters that a request tells to train, which each method names as it likes."""
+    request = known.request
+    return next(getattr(request, n) for n in ("params", "encoder", "centre", "model") if hasattr(request, n))
+
+
 @message
 class Trained:
     """What training changed, and on how many samples."""
 
-    update: Params = sensitive("update")
-    examples: int = sensitive("counts")
+    update: Params = sensitive("update", like=sent_model)
+    examples: int = sensitive("counts", least=0)
 
 
 @client_task

@@ -159,6 +159,7 @@ class Driver:
             problem=self.prepared.problem,
             quorum=experiment.engine.quorum,
             deadline=experiment.engine.deadline or math.inf,
+            limit=experiment.engine.norm_limit,
             purpose=purpose,
             on_answers=self.record_exchange,
             # Seen, but not logged: how far a question is says nothing about the run.
@@ -194,12 +195,14 @@ class Driver:
 
     def record_exchange(self, task: ClientTask, round_: int, answers: Mapping[ClientId, Answer]) -> None:
         """Record one question: who failed and why, bytes in both directions, seconds."""
+        clipped = {c: a.remark for c, a in answers.items() if a.remark}
         self.record(
             "exchange",
             round=round_,
             task=task.name,
             clients=len(answers),
             failures={c: a.failure for c, a in answers.items() if a.failure},
+            **({"clipped": clipped} if clipped else {}),
             bytes_down=sum(a.bytes_down for a in answers.values()),
             bytes_up=sum(a.bytes_up for a in answers.values()),
             client_seconds={c: round(a.seconds, 4) for c, a in answers.items()},

@@ -13,7 +13,7 @@ from feddag.core.algorithm import broadcast
 from feddag.core.engine import Exchange
 from feddag.core.errors import QuorumMissed
 from feddag.core.seeds import Seed
-from feddag.engines import process
+from feddag.engines import process, workers
 from feddag.engines.inline import InlineEngine
 from feddag.engines.process import ProcessEngine
 
@@ -105,7 +105,7 @@ def test_a_client_over_its_deadline_is_left_behind_and_usable_next_round(engine,
         clock.jump = len(answered) == 3  # all but the one that hangs
 
     monkeypatch.setattr(process, "time", clock)
-    monkeypatch.setattr(process, "START_TIMEOUT", math.inf)
+    monkeypatch.setattr(workers, "START_TIMEOUT", math.inf)
     answers = ask(engine, Order(action="hang", victim="c003"), deadline=1800.0, on_answer=on_answer)
     monkeypatch.undo()
     assert answers["c003"].failure == "it exceeded the deadline of 1800 s"

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import numpy as np
 
+from feddag.core.text import plural, printable
 from feddag.reporting import text as escapes
-from feddag.reporting.text import csv_cell, plural, printable
+from feddag.reporting.text import csv_cell
 
 Metric = str  # "accuracy" or "balanced_accuracy"
 METRICS = ("accuracy", "balanced_accuracy")

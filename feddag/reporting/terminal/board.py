@@ -8,10 +8,10 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
+from feddag.core.text import plural
 from feddag.reporting.tables.comparison import Line, Metric, Outcome, cells, headings
 from feddag.reporting.terminal.console import TextTable, safe_console, say
 from feddag.reporting.terminal.progress import megabytes, percent
-from feddag.reporting.text import plural
 
 
 class CompareBoard:

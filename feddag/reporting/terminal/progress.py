@@ -7,8 +7,9 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from feddag.core.text import listed, plural, printable
 from feddag.reporting.terminal.console import TextTable, safe_console, say
-from feddag.reporting.text import ascii_only, listed, plural, printable
+from feddag.reporting.text import ascii_only
 
 Event = dict[str, Any]
 FAILURES_SHOWN = 3  # per question to the clients

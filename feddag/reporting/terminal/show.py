@@ -7,10 +7,10 @@ from pathlib import Path
 from rich.console import Console
 
 from feddag.core.errors import InvalidInput
+from feddag.core.text import plural
 from feddag.reporting.tables.log import Event, read_events
 from feddag.reporting.terminal.console import TextTable, safe_console, say
 from feddag.reporting.terminal.progress import percent, result_table
-from feddag.reporting.text import plural
 
 ROUNDS_SHOWN = 20
 

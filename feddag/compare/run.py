@@ -14,16 +14,8 @@ from feddag.core.errors import FederationError, InvalidInput
 from feddag.core.files import lock_folder, write_durably
 from feddag.core.text import plural
 from feddag.reporting.figures.curves import draw_curves
-from feddag.reporting.tables.comparison import (
-    Line,
-    Outcome,
-    latex,
-    markdown,
-    outcomes_csv,
-    read_outcome,
-    summarise,
-    summary_csv,
-)
+from feddag.reporting.tables.comparison import Line, Outcome, read_outcome, summarise
+from feddag.reporting.tables.comparison_text import latex, markdown, outcomes_csv, summary_csv
 from feddag.reporting.terminal.board import CompareBoard
 from feddag.runs.simulate import build
 

@@ -125,17 +125,41 @@ class SimulationFacts:
         return deployment.recall(self.memories.get(client))
 
 
-def build(experiment: Experiment, data: Federation | None = None) -> Simulation:
+def build(experiment: Experiment, data: Any = None) -> Simulation:
     """Build data, networks and algorithm; everything that can be wrong is found here."""
-    federation = data or build_federation(
-        experiment.data, experiment.partition, experiment.num_clients, Seed(experiment.seed)
-    )
+    federation = _federation(experiment, data)
     simulation = Simulation(prepare(experiment, federation.problem), federation)
     if not simulation.trainable:
         number = len(simulation.clients)
         raise InvalidInput(f"none of the {number} clients holds a training sample: at least one must")
     experiment.cohort_size(len(simulation.trainable))
     return simulation
+
+
+def _federation(experiment: Experiment, data: Any) -> Federation:
+    """The clients' data: what the settings name, or `data` that is in memory.
+
+    Data in memory takes the place of `data.name`, `path` and `folder`. The settings `label`, `client`,
+    `missing`, `test_share`, `partition`, `num_clients` and `seed` hold for both, except for a Federation,
+    which is used as it is.
+    """
+    config, seed = experiment.data, Seed(experiment.seed)
+    if data is None:
+        return build_federation(config, experiment.partition, experiment.num_clients, seed)
+    if config.name == "own" or config.path is not None:
+        raise InvalidInput(
+            "data.name = 'own' and data.path name files, but data was given as well: leave one of them out"
+        )
+    return federation_from(
+        data,
+        label=config.label,
+        client=config.client,
+        test_share=config.test_share,
+        missing=config.missing,
+        partition=experiment.partition,
+        num_clients=experiment.num_clients,
+        seed=seed,
+    )
 
 
 def run(

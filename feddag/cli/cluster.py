@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from feddag.cli.options import Overrides, watcher
+from feddag.cli.options import Overrides, terminal, watcher
 
 NAMES_SHOWN = 12  # clients per cluster that are printed; the page has all
 
@@ -27,11 +27,9 @@ def cluster(
     json_: Annotated[bool, typer.Option("--json", help="Print the clustering as JSON alone.")] = False,
 ) -> None:
     """Find out which clients are alike, and why, before any federated training; writes a page to look at."""
-    from rich.console import Console
-
+    from feddag.core.text import listed, plural
     from feddag.experiment.recipes import resolve
-    from feddag.reporting.terminal.console import safe_console, say
-    from feddag.reporting.text import listed, plural
+    from feddag.reporting.terminal.console import say
     from feddag.runs.simulate import cluster as find_clusters
 
     if (Path(what) / "experiment.json").is_file():
@@ -45,7 +43,7 @@ def cluster(
     if json_:
         typer.echo(json.dumps(summary, indent=1))
         return
-    console = safe_console(Console())
+    console = terminal()
     members: dict[int, list[str]] = {}
     for client, z in sorted(summary["labels"].items()):
         members.setdefault(z, []).append(client)

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from feddag.cli.options import terminal
+
 
 def compare(
     names: Annotated[
@@ -35,11 +37,10 @@ def compare(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print the result's folder alone.")] = False,
 ) -> None:
     """Compare methods on the same data, cohorts and seeds; resumable; tables as Markdown, CSV, LaTeX, PNG."""
-    from rich.console import Console
-
     from feddag.compare.grid import ComparisonGrid
     from feddag.compare.run import compare as run_comparison
     from feddag.reporting.terminal.board import CompareBoard, comparison_tables
+    from feddag.reporting.terminal.console import say
 
     if not names and folder is not None:
         grid = ComparisonGrid.load(folder / "compare.json")
@@ -56,13 +57,13 @@ def compare(
         )
     stamp = time.strftime("%Y%m%d-%H%M%S")
     folder = folder or Path("runs") / "compare" / f"{stamp}-{grid.base.get('name', 'run')}"
-    console = Console()
+    console = terminal()
     with CompareBoard(console, grid.metric, quiet) as board:
         lines = run_comparison(grid, folder, jobs=jobs, board=board)
     if not quiet:
         for table in comparison_tables(lines, grid.methods[0], grid.metric, grid.targets):
             console.print(table)
-    console.print(f"results in {folder}", highlight=False, soft_wrap=True)
+    say(console, f"results in {folder}")
 
 
 def _base(names: list[str]) -> tuple[list[str], dict]:

@@ -6,18 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from feddag.cli.options import Overrides, terminal
+
 if TYPE_CHECKING:
     from feddag.data.config import DataConfig
+    from feddag.data.federation import Federation
     from feddag.experiment.settings import Experiment
+    from feddag.reporting.terminal.console import TextTable
 
 app = typer.Typer(help="Datasets and your own data: list, get, check, show.", no_args_is_help=True)
 
 FEW = 12  # up to this number, every class has a column of its own
+CLIENTS_SHOWN = 100  # rows of the table that `show` prints
 
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change a setting, e.g. -s partition.kind=lda"),
-]
 Name = Annotated[
     str, typer.Argument(metavar="NAME|PATH", help="A dataset's name, or your own folder or table.")
 ]
@@ -26,22 +27,17 @@ Name = Annotated[
 @app.command("list")
 def list_() -> None:
     """List the datasets: whether they are there, size of the download, terms."""
-    from rich.console import Console
-    from rich.table import Table
-
     from feddag.data.catalog import DATASETS, how_there
     from feddag.data.config import DataConfig
 
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for header in ("name", "there", "download", "terms"):
-        table.add_column(header, no_wrap=True)
-    table.add_column("what")
+    table = _table("name", "there", "download", "terms", "what")
     for name, entry in DATASETS.items():
         there = "" if name == "own" else how_there(DataConfig(name=name))
-        table.add_row(name, there, entry.download, entry.terms, entry.help)
-    Console().print(table)
-    typer.echo(f"\nLooked for in {DataConfig().data_folder} (set data.folder or FEDDAG_DATA to change that).")
-    typer.echo('Nothing is downloaded unless you ask: feddag data get NAME. Use one: data.name = "NAME".')
+        table.line(name, there, entry.download, entry.terms, entry.help)
+    terminal().print(table)
+    _say("")
+    _say(f"Looked for in {DataConfig().data_folder} (set data.folder or FEDDAG_DATA to change that).")
+    _say('Nothing is downloaded unless you ask: feddag data get NAME. Use one: data.name = "NAME".')
 
 
 @app.command()
@@ -59,11 +55,11 @@ def get(
         raise InvalidInput(f"'{name}' is not a dataset that can be fetched; {_nearest(name, names)}")
     config = _experiment(name, ["data.download=true", *(set_ or [])]).data
     dataset = load_dataset(config)
-    typer.echo(source_line(dataset.source))
+    _say(source_line(dataset.source))
     for key, note in dataset.notes.items():
-        typer.echo(f"{key}: {note}")
+        _say(f"{key}: {note}")
     if how_there(config) == "a part":
-        typer.echo(f"For the whole set use another folder: feddag data get {name} -s data.folder=FOLDER")
+        _say(f"For the whole set use another folder: feddag data get {name} -s data.folder=FOLDER")
 
 
 @app.command()
@@ -81,7 +77,7 @@ def check(name: Name, set_: Overrides = None) -> None:
                 _check_own(config)
         finally:
             for entry in damaged:
-                typer.echo(f"the cached copy {entry} was damaged; it is made anew from the original data")
+                _say(f"the cached copy {entry} was damaged; it is made anew from the original data")
 
 
 @app.command()
@@ -93,8 +89,6 @@ def show(
     seed: Annotated[int, typer.Option(help="The number the partition is drawn from.")] = 1,
 ) -> None:
     """Deal a dataset to clients and write two pictures: samples with label histograms, classes × clients."""
-    from rich.console import Console
-
     from feddag.core.errors import InvalidInput
     from feddag.core.seeds import Seed
     from feddag.data.build import partition_dataset
@@ -109,14 +103,14 @@ def show(
     federation = partition_dataset(
         dataset, experiment.partition, clients, Seed(seed), experiment.data.cache_folder
     )
-    typer.echo(source_line(federation.source))
+    _say(source_line(federation.source))
     numbers = tuple(str(c) for c in range(federation.num_classes))
     if federation.num_classes <= FEW and federation.class_names not in ((), numbers):
-        typer.echo("classes: " + ", ".join(f"{c} {word}" for c, word in enumerate(federation.class_names)))
-    width = max(Console().width, 60 + 6 * min(FEW, federation.num_classes))
-    Console(width=width).print(_client_table(federation))
+        _say("classes: " + ", ".join(f"{c} {word}" for c, word in enumerate(federation.class_names)))
+    width = max(terminal().width, 60 + 6 * min(FEW, federation.num_classes))
+    terminal(width=width).print(_client_table(federation))
     if federation.newcomers:
-        typer.echo("* joins later")
+        _say("* joins later")
     stem = Path(name).stem if Path(name).exists() else name
     for suffix, plot in (("samples", plot_samples), ("classes", plot_classes_by_clients)):
         picture = out / f"{stem}-{suffix}.png"
@@ -125,7 +119,7 @@ def show(
             plot(federation, picture)
         except OSError as error:
             raise InvalidInput(f"{picture}: cannot be written ({error.strerror})") from error
-        typer.echo(f"wrote {picture}")
+        _say(f"wrote {picture}")
 
 
 def _experiment(name: str, overrides: list[str]) -> "Experiment":
@@ -153,46 +147,39 @@ def _nearest(name: str, known: list[str]) -> str:
 
 
 def _check_dataset(config: "DataConfig") -> None:
-    from rich.console import Console
-    from rich.table import Table
-
     from feddag.data.catalog import load_dataset
     from feddag.data.summary import class_lines, source_line
 
     dataset = load_dataset(config)
-    typer.echo(source_line(dataset.source))
-    typer.echo(f"samples: {dataset.train.x.dtype} of shape {dataset.train.x.shape[1:]}")
+    _say(source_line(dataset.source))
+    _say(f"samples: {dataset.train.x.dtype} of shape {dataset.train.x.shape[1:]}")
     for what, tags in (("natural clients", dataset.owners), ("domains", dataset.domains)):
         if tags is not None:
             more = ", …" if len(tags.names) > 6 else ""
-            typer.echo(f"{what}: {len(tags.names)} ({', '.join(tags.names[:6])}{more})")
-    typer.echo(f"SHA-256: {dataset.source.sha256}")
+            _say(f"{what}: {len(tags.names)} ({', '.join(tags.names[:6])}{more})")
+    _say(f"SHA-256: {dataset.source.sha256}")
     for key, note in dataset.notes.items():
-        typer.echo(f"{key}: {note}")
-    table = Table("class", "training", "test", box=None)
+        _say(f"{key}: {note}")
+    table = _table("class", "training", "test")
     test = dict(class_lines(dataset.test.y, dataset.class_names, dataset.num_classes))
     for class_name, count in class_lines(dataset.train.y, dataset.class_names, dataset.num_classes):
-        table.add_row(class_name, f"{count:,}", f"{test[class_name]:,}")
-    Console().print(table)
+        table.line(class_name, f"{count:,}", f"{test[class_name]:,}")
+    terminal().print(table)
 
 
 def _check_own(config: "DataConfig") -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
     from feddag.core.errors import InvalidInput
+    from feddag.core.text import plural
     from feddag.data.datasets.own import load_read, own_path, own_settings
     from feddag.data.own.checking import client_facts
-    from feddag.data.own.clients import counted
     from feddag.data.own.reading import read_own
 
     reading = read_own(own_path(config), own_settings(config))
-    table = Table("client", "samples", "test", "shape", "type", "classes", "missing values", box=None)
+    table = _table("client", "samples", "test", "shape", "type", "classes", "missing values")
     for facts in client_facts(reading):
-        table.add_row(*map(Text, facts))  # as text: a class may be named "[red]"
+        table.line(*facts)
     if reading.clients:
-        Console().print(table)
+        terminal().print(table)
     problems = list(reading.problems)
     if not problems:
         try:
@@ -202,49 +189,50 @@ def _check_own(config: "DataConfig") -> None:
         else:
             for key, note in dataset.notes.items():
                 if key != "warnings":
-                    typer.echo(f"{key}: {note}")
-            typer.echo(f"SHA-256: {dataset.source.sha256}")
+                    _say(f"{key}: {note}")
+            _say(f"SHA-256: {dataset.source.sha256}")
     for noun, sentences in (("warning", reading.warnings), ("problem", problems)):
         if sentences:
-            typer.echo(f"\n{counted(len(sentences), noun)}:")
+            _say("")
+            _say(f"{plural(len(sentences), noun)}:")
             for sentence in sentences:
-                typer.echo(f"- {sentence}")
+                _say(f"- {sentence}")
     if problems:
         raise SystemExit(2)  # unlike typer.Exit, this ends `main` with 2 as well
-    typer.echo(f"{counted(len(reading.clients), 'client')}, nothing is wrong")
+    _say(f"{plural(len(reading.clients), 'client')}, nothing is wrong")
 
 
-def _client_table(federation: object) -> object:
-    from rich.table import Table
-
-    from feddag.data.federation import Federation
+def _client_table(federation: "Federation") -> "TextTable":
+    from feddag.core.text import plural
     from feddag.data.summary import client_rows
 
-    assert isinstance(federation, Federation)
     few = federation.num_classes <= FEW
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("client", no_wrap=True)
-    for header in (
-        "train",
-        "val",
-        "test",
-        *(map(str, range(federation.num_classes)) if few else ["classes"]),
-    ):
-        table.add_column(header, justify="right", no_wrap=True)
     rows = client_rows(federation)
-    if any(row.group for row in rows):
-        table.add_column("planted group", no_wrap=True)
-    for row in rows[:100]:
+    classes = [str(c) for c in range(federation.num_classes)] if few else ["classes"]
+    planted = ["planted group"] if any(row.group for row in rows) else []
+    table = _table("client", "train", "val", "test", *classes, *planted)
+    for column in table.columns[1 : 4 + len(classes)]:
+        column.justify = "right"
+    for row in rows[:CLIENTS_SHOWN]:
         counts = [str(c) if c else "·" for c in row.counts] if few else [str(sum(c > 0 for c in row.counts))]
         name = row.client + ("*" if row.newcomer else "")
-        table.add_row(
-            name,
-            str(row.train),
-            str(row.validation),
-            str(row.test),
-            *counts,
-            *([row.group] if row.group else []),
-        )
-    if len(rows) > 100:
-        table.caption = f"the first 100 of {len(rows)} clients"
+        amounts = (str(row.train), str(row.validation), str(row.test))
+        table.line(name, *amounts, *counts, *([row.group] if planted else []))
+    if len(rows) > CLIENTS_SHOWN:
+        table.note(f"the first {CLIENTS_SHOWN} of {plural(len(rows), 'client')}")
     return table
+
+
+def _table(*headings: str) -> "TextTable":
+    from feddag.reporting.terminal.console import TextTable
+
+    table = TextTable(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for heading in headings:
+        table.heading(heading)
+    return table
+
+
+def _say(text: str) -> None:
+    from feddag.reporting.terminal.console import say
+
+    say(terminal(), text)

@@ -12,6 +12,7 @@ import typer
 from feddag.cli.cluster import cluster
 from feddag.cli.compare import compare
 from feddag.cli.data import app as data_app
+from feddag.cli.options import terminal
 from feddag.cli.run import resume, run, show
 from feddag.cli.scenario import app as scenario_app
 
@@ -55,12 +56,10 @@ def list_(
     ] = "all",
 ) -> None:
     """List algorithms, datasets, partitions, models, recipes, engines, settings, or one method's settings."""
-    from rich.console import Console
-
     from feddag.experiment.listing import table_of, tables
-    from feddag.reporting.terminal.console import TextTable, safe_console
+    from feddag.reporting.terminal.console import TextTable
 
-    console = safe_console(Console())
+    console = terminal()
     for name, rows in (tables() if kind == "all" else {kind: table_of(kind)}).items():
         table = TextTable(name, show_header=False, box=None, padding=(0, 2))
         for _ in rows[0] if rows else ():

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from feddag.cli.options import Overrides, Quiet, watcher
+from feddag.cli.options import Overrides, Quiet, terminal, watcher
 
 
 def run(
@@ -56,12 +56,10 @@ def show(
     json_: Annotated[bool, typer.Option("--json", help="Print result.json as it is.")] = False,
 ) -> None:
     """Show what a run gave, or where it stands."""
-    from rich.console import Console
-
     from feddag.reporting.terminal.show import show_run
     from feddag.runs.result import load_run
 
     if json_:
         typer.echo(json.dumps(load_run(folder).result, indent=1))
         return
-    show_run(folder, Console())
+    show_run(folder, terminal())

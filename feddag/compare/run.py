@@ -12,17 +12,10 @@ from feddag.compare.grid import Cell, ComparisonGrid
 from feddag.compare.pool import run_side_by_side
 from feddag.core.errors import FederationError, InvalidInput
 from feddag.core.files import lock_folder, write_durably
+from feddag.core.text import plural
 from feddag.reporting.figures.curves import draw_curves
-from feddag.reporting.tables.comparison import (
-    Line,
-    Outcome,
-    latex,
-    markdown,
-    outcomes_csv,
-    read_outcome,
-    summarise,
-    summary_csv,
-)
+from feddag.reporting.tables.comparison import Line, Outcome, read_outcome, summarise
+from feddag.reporting.tables.comparison_text import latex, markdown, outcomes_csv, summary_csv
 from feddag.reporting.terminal.board import CompareBoard
 from feddag.runs.simulate import build
 
@@ -97,7 +90,8 @@ def report(grid: ComparisonGrid, folder: Path) -> list[Line]:
     outcomes = [_outcome(cell, folder) for cell in grid.cells if cell.finished(folder)]
     lines = summarise(outcomes, grid.methods, grid.settings, grid.metric, grid.targets)
     base, first = grid.cells[0].experiment, grid.methods[0]
-    title = f"{base.data.name}, {base.num_clients or 'all'} clients, {base.num_rounds} rounds"
+    clients = plural(base.num_clients, "client") if base.num_clients else "all clients"
+    title = f"{base.data.name}, {clients}, {plural(base.num_rounds, 'round')}"
     files = {
         "comparison.md": markdown(lines, first, grid.metric, grid.targets, title),
         "comparison.tex": latex(lines, first, grid.metric, grid.targets),

@@ -18,7 +18,7 @@ from torch import nn
 from feddag.core.averaging import Mean, mean_reply
 from feddag.core.clustering import Clustering
 from feddag.core.contract import Known, NormLimit, accept
-from feddag.core.deployment import Deployment
+from feddag.core.deployment import Deployment, requests_at_round
 from feddag.core.engine import Answer, Engine, Exchange
 from feddag.core.errors import ClientFailed, InvalidMessage, QuorumMissed
 from feddag.core.message import STRICT
@@ -95,6 +95,7 @@ class Server:
     seed: Seed  # of the whole run
     network: NetworkFactory
     problem: Problem
+    num_rounds: int = 1  # of the whole run, for schedules
     quorum: float = 1.0  # least share of the asked clients that must answer
     deadline: float = math.inf
     limit: NormLimit = field(default_factory=NormLimit)  # on the norm of updates
@@ -116,6 +117,7 @@ class Server:
 
         A reply that breaks the contract of its task is refused here: it counts as a failure of its client.
         """
+        requests = requests_at_round(requests, self.round, self.num_rounds)
         # Keyed by the question's rank, not the task's name: batches then agree across algorithms.
         seed = self.seed / self.purpose / self.round / "question" / self.questions
         self.questions += 1

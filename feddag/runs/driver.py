@@ -25,6 +25,7 @@ from feddag.core.params import Params
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientId, ClientTask
 from feddag.learning.evaluation import Evaluate, Evaluated, Scores, evaluate
+from feddag.learning.hints import stalled
 from feddag.reporting.tables.metrics import client_scores, summary
 from feddag.runs.checkpoint import Progress, label_of, prune_checkpoints, save_checkpoint
 from feddag.runs.events import EventLog, LogPrefix
@@ -53,6 +54,7 @@ class Driver:
         self.progress = Progress(round=-1, experiment=self.experiment.digest, data=facts.digest())
         self.state: Any = None
         self._saved_round = -1
+        self._losses: list[float] = []  # of the evaluations in this process
 
     def continue_from(self, progress: Progress, state: Any) -> None:
         """Go on from a checkpoint; the engine has restored the memories that belong to it."""
@@ -87,7 +89,9 @@ class Driver:
         last, every = self.experiment.num_rounds, self.experiment.evaluation.every
         scored = round_ == last or (round_ > 0 and round_ % every == 0)
         if scored:
-            accuracy = self.evaluate(state, round_).get("validation", {}).get("balanced_accuracy")
+            report = self.evaluate(state, round_)
+            self.warn_if_stalled(report["test"]["loss"])
+            accuracy = report["validation"]["balanced_accuracy"]
             if accuracy is not None and accuracy > progress.chosen_accuracy:
                 progress = replace(progress, chosen_round=round_, chosen_accuracy=accuracy)
         self.progress, self.state = progress, state
@@ -157,6 +161,7 @@ class Driver:
             seed=seed,
             network=self.prepared.network,
             problem=self.prepared.problem,
+            num_rounds=experiment.num_rounds,
             quorum=experiment.engine.quorum,
             deadline=experiment.engine.deadline or math.inf,
             limit=experiment.engine.norm_limit,
@@ -192,6 +197,13 @@ class Driver:
         report["unscored"] = sorted(set(requests) - set(replies))
         report["uses"] = {client: reply.model for client, reply in replies.items() if reply.model >= 0}
         return self.record(f"{label}evaluation", **report, seconds=time.perf_counter() - started)
+
+    def warn_if_stalled(self, loss: float | None) -> None:
+        """Give a hint once if the first evaluations show no learning."""
+        self._losses += [] if loss is None else [loss]
+        hint = stalled(self._losses, self.prepared.problem.num_classes)
+        if hint:
+            self.record("warning", text=hint)
 
     def record_exchange(self, task: ClientTask, round_: int, answers: Mapping[ClientId, Answer]) -> None:
         """Record one question: who failed and why, bytes in both directions, seconds."""

@@ -12,12 +12,13 @@ from typing import Any
 
 from feddag.core import codec
 from feddag.core.algorithm import FindsClusters
-from feddag.core.errors import FederationError, InvalidInput, InvalidMessage
+from feddag.core.errors import FederationError, InvalidInput, InvalidMessage, QuorumMissed
 from feddag.core.files import write_durably
 from feddag.core.task import ClientId
 from feddag.experiment.settings import Experiment
 from feddag.learning.evaluation import evaluate
 from feddag.reporting.pages.clustering import PlantedTruth, write_clustering_page
+from feddag.reporting.tables.clients import clients_csv, read_clients, remarks_in
 from feddag.reporting.tables.log import metrics_csv, read_events
 from feddag.reporting.tables.metrics import PROTOCOL
 from feddag.runs.checkpoint import label_of, load_checkpoint
@@ -35,31 +36,39 @@ def write_result(driver: Driver, folder: Path, facts: Facts) -> None:
     """
     final = driver.evaluate(driver.state, driver.progress.round, _after(driver), label="final_")
     chosen = _score_chosen(driver, final)
-    newcomers = _score_newcomers(driver)
-    files = _save_models(driver, folder, facts, final["uses"])
-    clusters = _clusters(driver)
+    joined = _score_newcomers(driver)
+    scores = _merged(final, joined.report)
+    files = _save_models(driver, joined, folder, facts, scores["uses"])
+    clusters = _clusters(driver, driver.state)
+    clusters_now = clusters if joined.state is driver.state else _clusters(driver, joined.state)
     log = folder / "events.jsonl"
     driver.log.sync()
     events = list(read_events(log))
-    exchanges = [e for e in events if e["event"] == "exchange" and e["task"] != evaluate.name]
+    asked = [e for e in events if e["event"] == "exchange"]
+    exchanges = [e for e in asked if e["task"] != evaluate.name]
+    failures, all_failures = (sum(len(e["failures"]) for e in some) for some in (exchanges, asked))
     result = {
         "algorithm": driver.experiment.algorithm.name,
         "rounds": driver.progress.round,
         "final": _headline(final),
         "chosen": _headline(chosen) if chosen else None,
-        "newcomers": _headline(newcomers) if newcomers else None,
+        "newcomers": _headline(joined.report) if joined.report else None,
         "clusters": len(set(clusters.values())) if clusters else None,
         "protocol": PROTOCOL,
         "state_digest": codec.digest(driver.state),
         "bytes_down": sum(e["bytes_down"] for e in exchanges),
         "bytes_up": sum(e["bytes_up"] for e in exchanges),
-        "failures": sum(len(e["failures"]) for e in exchanges),
+        "failures": failures,
+        "evaluation_failures": all_failures - failures,
         "unscored": final["unscored"],
         "seconds": sum(e["seconds"] for e in events if e["event"] in ("start", "round")),
         **facts.about(),
     }
     write_durably(folder / "metrics.csv", metrics_csv(log).encode())
-    write_durably(folder / "clients.csv", clients_csv(final, clusters, files).encode())
+    remarks = remarks_in(events)
+    remarks |= {client: ["newcomer", *remarks.get(client, ())] for client in joined.clients}
+    rows = clients_csv(scores, clusters_now, files, remarks)
+    write_durably(folder / "clients.csv", rows.encode())
     write_durably(folder / "result.json", json.dumps(result, indent=1).encode())
     if clusters and len(clusters) <= MOST_ON_A_PAGE:
         try:
@@ -108,57 +117,64 @@ def _score_chosen(driver: Driver, final: dict[str, Any]) -> dict[str, Any] | Non
         driver.engine.restore_memories(label_of(progress.round))
 
 
-def _score_newcomers(driver: Driver) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class Joined:
+    """The clients that joined after the last round, the state that has taken them in, and their scores."""
+
+    state: Any
+    clients: tuple[ClientId, ...] = ()
+    report: dict[str, Any] | None = None
+
+
+def _score_newcomers(driver: Driver) -> Joined:
     """Clients that come after the last round join and score what they are given."""
     round_ = driver.progress.round
     present = driver.presence.present(round_)
     newcomers = tuple(c for c in driver.presence.present(round_ + 1) if c not in present)
     if not newcomers:
-        return None
+        return Joined(driver.state)
     server = driver.server(round_, driver.training(round_), "newcomers")
-    state = driver.prepared.algorithm.onboard(driver.state, newcomers, server)
+    try:
+        state = driver.prepared.algorithm.onboard(driver.state, newcomers, server)
+    except QuorumMissed as error:  # the others' result must not be lost
+        driver.record("warning", text=f"newcomers could not join and are not scored: {error}")
+        return Joined(driver.state)
     driver.record("newcomers", round=round_, clients=list(newcomers), notes=server.notes)
-    return driver.evaluate(state, round_, True, "newcomers_", newcomers)
+    report = driver.evaluate(state, round_, True, "newcomers_", newcomers)
+    return Joined(state, newcomers, report)
+
+
+def _merged(final: Mapping[str, Any], newcomers: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Scores, failures and chosen models of all clients, newcomers included."""
+    reports = [report for report in (final, newcomers) if report is not None]
+    by_client = ("test_clients", "test_after_clients", "uses")
+    merged: dict[str, Any] = {
+        key: {client: value for report in reports for client, value in report.get(key, {}).items()}
+        for key in by_client
+    }
+    return merged | {"unscored": [client for report in reports for client in report["unscored"]]}
 
 
 def _save_models(
-    driver: Driver, folder: Path, facts: Facts, uses: Mapping[ClientId, int]
+    driver: Driver, joined: Joined, folder: Path, facts: Facts, uses: Mapping[ClientId, int]
 ) -> dict[ClientId, str]:
     prepared = driver.prepared
+    # Whoever took part has a model, also those who are away now.
+    known = (*driver.presence.present(driver.progress.round), *driver.progress.known)
+    states = dict.fromkeys(known, driver.state)
+    states |= dict.fromkeys(joined.clients, joined.state)
     deployments = {
-        client: facts.personal(client, prepared.algorithm.deploy(driver.state, client))
-        # Whoever took part has a model, also those who are away now.
-        for client in sorted({*driver.presence.present(driver.progress.round), *driver.progress.known})
+        client: facts.personal(client, prepared.algorithm.deploy(states[client], client))
+        for client in sorted(states)
     }
     return save_models(folder / "models", prepared.network.name, prepared.problem, deployments, uses)
 
 
-def _clusters(driver: Driver) -> dict[ClientId, int]:
+def _clusters(driver: Driver, state: Any) -> dict[ClientId, int]:
     algorithm = driver.prepared.algorithm
     if not isinstance(algorithm, FindsClusters):
         return {}
-    return algorithm.clustering(driver.state).clusters.labels()
-
-
-def clients_csv(
-    final: Mapping[str, Any], clusters: Mapping[ClientId, int], files: Mapping[ClientId, str]
-) -> str:
-    """One row per client: its cluster, its model's file, and its scores as served and after training."""
-    columns = [
-        "client", "cluster", "model", "samples", "accuracy", "balanced_accuracy", "loss",
-        "accuracy_after", "balanced_accuracy_after",
-    ]  # fmt: skip
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    for client in sorted(files):
-        served = final.get("test_clients", {}).get(client) or {}
-        after = final.get("test_after_clients", {}).get(client) or {}
-        writer.writerow(
-            {"client": client, "cluster": clusters.get(client, ""), "model": files[client], **served}
-            | {f"{name}_after": value for name, value in after.items()}
-        )
-    return text.getvalue()
+    return algorithm.clustering(state).clusters.labels()
 
 
 def _headline(report: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,9 +206,7 @@ class Run:
     def result(self) -> dict[str, Any]:
         """Scores and cost, as in result.json."""
         if not self.finished:
-            raise InvalidInput(
-                f"the run in {self.folder} is not finished: go on with feddag resume {self.folder}"
-            )
+            raise InvalidInput(self._unfinished())
         return json.loads((self.folder / "result.json").read_text())
 
     @property
@@ -207,8 +221,13 @@ class Run:
 
     @property
     def clients(self) -> list[dict[str, str]]:
-        """One row per client: cluster, model file, scores."""
-        return list(csv.DictReader((self.folder / "clients.csv").read_text().splitlines()))
+        """One row per client: cluster, model file, scores, note; the columns of `clients_csv`."""
+        if not self.finished:
+            raise InvalidInput(self._unfinished())
+        return read_clients(self.folder)
+
+    def _unfinished(self) -> str:
+        return f"the run in {self.folder} is not finished: go on with feddag resume {self.folder}"
 
 
 def load_run(folder: Path | str) -> Run:

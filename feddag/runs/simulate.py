@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulation: server and all clients on one machine. The one module of `runs` that holds data.
+"""Simulation: server and all clients on one machine. With `given_data` the part of `runs` that holds data.
 
 folder = run(experiment)                 # runs/<algorithm>/<dataset>/<time>-<name>/
 resume(folder)                           # after a kill at any instant: the same bits
@@ -20,9 +20,7 @@ from feddag.core.deployment import Deployment
 from feddag.core.errors import FederationError, Interrupted, InvalidInput
 from feddag.core.files import lock_folder, write_durably
 from feddag.core.host import describe_machine
-from feddag.core.seeds import Seed
 from feddag.core.task import ClientId
-from feddag.data.build import build_federation
 from feddag.data.federation import Federation
 from feddag.engines.inline import InlineEngine
 from feddag.engines.memories import Memories
@@ -33,6 +31,7 @@ from feddag.reporting.tables.metrics import PROTOCOL
 from feddag.runs.checkpoint import latest_checkpoint
 from feddag.runs.driver import Driver, Watch
 from feddag.runs.events import EventLog, LogPrefix
+from feddag.runs.given_data import federation_for, settings_for
 from feddag.runs.prepare import Prepared, prepare
 from feddag.runs.presence import PlannedPresence, plan_presence
 from feddag.runs.result import write_clusters, write_result
@@ -127,11 +126,9 @@ class SimulationFacts:
         return deployment.recall(self.memories.get(client))
 
 
-def build(experiment: Experiment, data: Federation | None = None) -> Simulation:
+def build(experiment: Experiment, data: Any = None) -> Simulation:
     """Build data, networks and algorithm; everything that can be wrong is found here."""
-    federation = data or build_federation(
-        experiment.data, experiment.partition, experiment.num_clients, Seed(experiment.seed)
-    )
+    federation = federation_for(experiment, data)
     simulation = Simulation(prepare(experiment, federation.problem), federation)
     if not simulation.trainable:
         number = len(simulation.clients)
@@ -146,9 +143,14 @@ def run(
     root: Path | str = Path("runs"),
     folder: Path | str | None = None,
     watch: Watch = lambda event: None,
-    data: Federation | None = None,
+    data: Any = None,
 ) -> Path:
-    """Run an experiment in a new folder; returns the folder."""
+    """Run an experiment in a new folder; returns the folder.
+
+    `data` is anything that `feddag.data.memory.federation_from` accepts, for example client → (x, y). It
+    takes the place of the dataset that the settings name; see `feddag.runs.given_data`.
+    """
+    experiment = settings_for(experiment, data)
     if folder is not None and Path(folder).exists():
         raise InvalidInput(f"the run folder {folder} exists: choose another, or use 'feddag resume {folder}'")
     simulation = build(experiment, data)
@@ -162,30 +164,39 @@ def run(
     return folder
 
 
-def resume(folder: Path | str, *, watch: Watch = lambda event: None, data: Federation | None = None) -> Path:
-    """Go on with a run from its last valid checkpoint, to the same result as if never stopped."""
+def resume(folder: Path | str, *, watch: Watch = lambda event: None, data: Any = None) -> Path:
+    """Go on with a run from its last valid checkpoint, to the same result as if never stopped.
+
+    A run that was started with `data` from memory needs the same data again.
+    """
     folder = Path(folder)
-    simulation = build(_experiment_of(folder), data)
+    simulation = build(_experiment_of(folder, data), data)
     (folder / "checkpoints").mkdir(exist_ok=True)
     _drive(simulation, folder, watch)
     return folder
 
 
 def cluster(
-    what: Experiment | Path | str,
+    what: Experiment | Path | str | Any,
     folder: Path | str | None = None,
     *,
     watch: Watch = lambda event: None,
-    data: Federation | None = None,
+    data: Any = None,
 ) -> dict[str, Any]:
     """Which clients are alike, and why, as plain values and a page.
 
     For an experiment nothing but the method's start is computed. For a run's folder the clusters are those of
-    its newest checkpoint.
+    its newest checkpoint. Anything else is data from memory, see `run`; FedDAG's clustering is used for it.
+    The page goes to `folder`, by default clustering/<time>-<name>.
     """
+    if not isinstance(what, Experiment | Path | str):
+        if data is not None:
+            raise InvalidInput("data was given twice: as the first argument and as data=")
+        what, data = Experiment.from_settings({"algorithm": "feddag", "fraction_train": 1.0}), what
     if isinstance(what, Experiment):
+        experiment = settings_for(what, data)
         return _cluster_at_start(
-            build(what, data), Path(folder) if folder else _new_cluster_folder(what), watch
+            build(experiment, data), Path(folder) if folder else _new_cluster_folder(experiment), watch
         )
     return _clusters_of_run(Path(what), Path(folder) if folder else Path(what) / "clustering", data)
 
@@ -218,8 +229,8 @@ def _cluster_at_start(simulation: Simulation, folder: Path, watch: Watch) -> dic
         log.close()
 
 
-def _clusters_of_run(run_folder: Path, folder: Path, data: Federation | None) -> dict[str, Any]:
-    simulation = build(_experiment_of(run_folder), data)
+def _clusters_of_run(run_folder: Path, folder: Path, data: Any) -> dict[str, Any]:
+    simulation = build(_experiment_of(run_folder, data), data)
     found, _ = latest_checkpoint(run_folder / "checkpoints", simulation.prepared.state_class)
     if found is None:
         raise InvalidInput(
@@ -229,10 +240,13 @@ def _clusters_of_run(run_folder: Path, folder: Path, data: Federation | None) ->
     return write_clusters(simulation.prepared, found[1], folder, facts)
 
 
-def _experiment_of(folder: Path) -> Experiment:
+def _experiment_of(folder: Path, data: Any) -> Experiment:
     if not (folder / "experiment.json").is_file():
         raise InvalidInput(f"{folder} is not a run folder: it has no experiment.json")
-    return Experiment.from_file(folder / "experiment.json")
+    experiment = Experiment.from_file(folder / "experiment.json")
+    if data is None and experiment.data.name == "own" and experiment.data.path is None:
+        raise InvalidInput(f"the run in {folder} was made with data from memory: give the same data= again")
+    return experiment
 
 
 def _new_folder(root: Path, experiment: Experiment) -> Path:

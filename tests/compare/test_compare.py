@@ -17,16 +17,8 @@ from feddag.compare.grid import ComparisonGrid, _mentions_planted, _merged, _wit
 from feddag.compare.run import compare
 from feddag.core.errors import FederationError, InvalidInput
 from feddag.core.files import lock_folder
-from feddag.reporting.tables.comparison import (
-    Outcome,
-    Point,
-    latex,
-    markdown,
-    mean_ranks,
-    outcomes_csv,
-    summarise,
-    summary_csv,
-)
+from feddag.reporting.tables.comparison import Outcome, Point, summarise
+from feddag.reporting.tables.comparison_text import latex, markdown, mean_ranks, outcomes_csv, summary_csv
 from feddag.reporting.tables.log import read_events
 from feddag.runs.simulate import run
 

@@ -8,17 +8,14 @@ import sys
 
 import pytest
 
+from feddag.core.text import listed, plural, printable, shortened
 from feddag.reporting.colours import GREY, PALETTE, cluster_colour, ink_on
 from feddag.reporting.text import (
     ascii_only,
     csv_cell,
     figure_label,
     latex,
-    listed,
     markdown,
-    plural,
-    printable,
-    shortened,
 )
 from tests.reporting.toys import HOSTILE
 
@@ -26,6 +23,7 @@ from tests.reporting.toys import HOSTILE
 def test_one_is_singular_and_every_other_number_is_plural() -> None:
     assert [plural(n, "cluster") for n in (0, 1, 2)] == ["0 clusters", "1 cluster", "2 clusters"]
     assert plural(2, "class", "classes") == "2 classes"
+    assert plural(1234, "row") == "1,234 rows"
 
 
 def test_invisible_characters_become_visible_and_text_stays_on_one_line() -> None:

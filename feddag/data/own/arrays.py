@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 
 from feddag.core.errors import InvalidInput
+from feddag.core.text import listed
 from feddag.data.files.guard import MemoryBudget, require_plain_file
-from feddag.data.own.clients import ClientArrays, listed
+from feddag.data.own.clients import ClientArrays
 
 ARRAYS = ("x", "y", "x_test", "y_test")
 MAGIC = b"\x93NUMPY"

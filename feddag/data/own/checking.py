@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from feddag.core.text import listed, plural
 from feddag.data.names import allowed_names, is_allowed
-from feddag.data.own.clients import ClientArrays, Missing, Reading, counted, listed, plain_labels, printable
+from feddag.data.own.clients import ClientArrays, Missing, Reading, one_line, plain_labels
 from feddag.data.own.missing import handle_missing, no_label
 
 LARGEST_LABEL = 2**53  # larger whole numbers are not exact in a table
@@ -81,7 +82,7 @@ def _misshapen(c: ClientArrays) -> list[str]:
             problems.append(f"{c.name}: {x_name} has shape {x.shape}; expected samples × features")
         elif y.ndim != 1 or len(x) != len(y):
             problems.append(
-                f"{c.name}: {x_name} has {counted(len(x), 'sample')} but {y_name} has shape {y.shape}"
+                f"{c.name}: {x_name} has {plural(len(x), 'sample')} but {y_name} has shape {y.shape}"
             )
         elif x.size == 0:
             nothing = "features" if len(x) else "samples"
@@ -102,10 +103,10 @@ def _wrong_values(c: ClientArrays) -> list[str]:
     for x_name, x, y_name, y in c.parts():
         if x.dtype.kind == "f":
             if infinite := int(np.isinf(x).sum()):
-                problems.append(f"{c.name}: {counted(infinite, 'infinite value')} in {x_name}")
+                problems.append(f"{c.name}: {plural(infinite, 'infinite value')} in {x_name}")
             elif x.dtype.itemsize > 4 and (too_large := int((np.abs(x) > LARGEST_FLOAT).sum())):
                 problems.append(
-                    f"{c.name}: {counted(too_large, 'value')} in {x_name} too large for 32-bit numbers"
+                    f"{c.name}: {plural(too_large, 'value')} in {x_name} too large for 32-bit numbers"
                 )
         elif x.dtype.kind == "u" and x.dtype.itemsize == 8 and x.size and x.max() >= 2**63:
             problems.append(
@@ -211,5 +212,5 @@ def client_facts(reading: Reading) -> list[tuple[str, ...]]:
         shape = "×".join(str(size) for size in c.x.shape[1:])
         samples = str(c.x.shape[0] if c.x.ndim else 0)
         words = f"{len(classes)}: {names}" if len(classes) else "0"
-        facts.append((c.name, samples, tests, shape, str(c.x.dtype), printable(words), str(c.missing)))
+        facts.append((c.name, samples, tests, shape, str(c.x.dtype), one_line(words), str(c.missing)))
     return facts

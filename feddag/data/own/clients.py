@@ -7,6 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from feddag.core.text import printable, shortened
+
 LONGEST_SENTENCE = 2000  # characters; a file may hold names of any length
 Missing = Literal["refuse", "drop", "impute"]
 
@@ -59,30 +61,16 @@ def plain_labels(y: np.ndarray) -> np.ndarray:
     return y.astype(str) if y.dtype.kind in "US" else y.astype(np.int64)
 
 
-def counted(number: int, noun: str, plural: str = "") -> str:
-    """A number with its noun in the right form: 1 problem, 2 problems, 2 classes."""
-    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
-
-
-def listed(names: list[str], most: int = 6) -> str:
-    """Names for a sentence; a long list is cut and says how many more there are."""
-    if len(names) <= most:
-        return ", ".join(names)
-    return ", ".join(names[:most]) + f" and {len(names) - most:,} more"
-
-
-def printable(text: str) -> str:
-    r"""The text on one line: line breaks and bytes that are not text become visible, for example \n."""
-    if len(text) > LONGEST_SENTENCE:
-        text = text[:LONGEST_SENTENCE] + "…"
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+def one_line(text: str) -> str:
+    """The text on one line of bearable length."""
+    return printable(shortened(text, LONGEST_SENTENCE))
 
 
 def in_one_line_each(reading: Reading) -> Reading:
     """The same reading; names of files, columns and classes cannot break its sentences."""
     return replace(
         reading,
-        problems=[printable(sentence) for sentence in reading.problems],
-        warnings=[printable(sentence) for sentence in reading.warnings],
-        notes={key: printable(note) for key, note in reading.notes.items()},
+        problems=[one_line(sentence) for sentence in reading.problems],
+        warnings=[one_line(sentence) for sentence in reading.warnings],
+        notes={key: one_line(note) for key, note in reading.notes.items()},
     )

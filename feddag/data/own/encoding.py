@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from feddag.data.own.clients import counted, listed
+from feddag.core.text import listed, plural
 from feddag.data.own.tables import Column, Table
 
 MOST_VALUES = 20  # a text column with more different values is not encoded
@@ -125,7 +125,7 @@ def _values(columns: Sequence[Column]) -> tuple[list[str] | None, str]:
     values = sorted({text for column in columns for text in set(_categories(column))} - {""})
     if len(values) > MOST_VALUES or 2 * len(values) > filled:
         looks = ", which looks like an id" if len(values) == filled else ""
-        return None, f"{counted(len(values), 'different text')} in {counted(filled, 'row')}{looks}"
+        return None, f"{plural(len(values), 'different text')} in {plural(filled, 'row')}{looks}"
     return values, ""
 
 

@@ -8,7 +8,8 @@ from dataclasses import replace
 import numpy as np
 
 from feddag.core.errors import InvalidInput
-from feddag.data.own.clients import ClientArrays, Missing, Reading, counted, listed
+from feddag.core.text import listed, plural
+from feddag.data.own.clients import ClientArrays, Missing, Reading
 
 Part = tuple[np.ndarray, np.ndarray]
 
@@ -32,7 +33,7 @@ def handle_missing(reading: Reading, how: Missing) -> Reading:
                     f"{c.name}: every row has a missing value, so data.missing 'drop' leaves none"
                 )
         if dropped:
-            notes["missing values"] = f"{counted(dropped, 'row')} dropped ({values or 'missing labels'})"
+            notes["missing values"] = f"{plural(dropped, 'row')} dropped ({values or 'missing labels'})"
     elif values and how == "impute":
         problems += _empty_features(clients, reading.columns)
         notes["missing values"] = f"filled with the mean of the training samples ({values})"
@@ -43,7 +44,7 @@ def handle_missing(reading: Reading, how: Missing) -> Reading:
         for c in clients:
             for _, _, y_name, y in c.parts():
                 if number := int(no_label(y).sum()):
-                    problems.append(f"{c.name}: {counted(number, 'missing label')} in {y_name}; {hint}")
+                    problems.append(f"{c.name}: {plural(number, 'missing label')} in {y_name}; {hint}")
     return replace(reading, clients=clients, problems=problems, notes=notes)
 
 
@@ -79,7 +80,7 @@ def _values_sentence(reading: Reading) -> str:
             total += sum(found.values())
     words = listed([f"{name} {number:,}" for name, number in by_column.items()], 20)
     where = listed([c.name for c in affected], 4)
-    return f"{counted(total, 'missing value')}: {words} (in {where})"
+    return f"{plural(total, 'missing value')}: {words} (in {where})"
 
 
 def _drop(clients: list[ClientArrays]) -> tuple[list[ClientArrays], int]:

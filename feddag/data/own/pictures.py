@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from feddag.core.errors import InvalidInput
+from feddag.core.text import listed, plural
 from feddag.data.files.guard import MemoryBudget, require_plain_file
 from feddag.data.files.images import SUFFIXES, image_header, picture
-from feddag.data.own.clients import ClientArrays, counted, listed
+from feddag.data.own.clients import ClientArrays
 
 GREY = ("1", "L")
 
@@ -66,5 +67,5 @@ def _ignored(folder: Path, used: set[Path]) -> list[str]:
     kinds = Counter(p.suffix or p.name for p in extra if not (p.is_dir() and p.parent == folder))
     if not kinds:
         return []
-    number = counted(sum(kinds.values()), "entry is", "entries are")
+    number = plural(sum(kinds.values()), "entry is", "entries are")
     return [f"{folder.name}/: {number} not used ({listed(sorted(kinds))})"]

@@ -9,10 +9,11 @@ from typing import Any, Protocol
 import numpy as np
 
 from feddag.core.errors import InvalidInput
+from feddag.core.text import plural
 from feddag.data.files.guard import MemoryBudget
 from feddag.data.own.arrays import read_npz
 from feddag.data.own.checking import checked
-from feddag.data.own.clients import ClientArrays, Missing, OwnSettings, Reading, counted, in_one_line_each
+from feddag.data.own.clients import ClientArrays, Missing, OwnSettings, Reading, in_one_line_each
 from feddag.data.own.encoding import encode
 from feddag.data.own.pictures import image_files, is_hidden, read_class_folders
 from feddag.data.own.tables import TABLES, Column, Table, read_table
@@ -171,7 +172,7 @@ def _read_one_table(path: Path, settings: OwnSettings, budget: MemoryBudget) -> 
     owner = table.column(settings.client, "client").texts
     assert owner is not None
     if nobody := int((owner == "").sum()):
-        raise InvalidInput(f"{path.name}: {counted(nobody, 'row has', 'rows have')} no client")
+        raise InvalidInput(f"{path.name}: {plural(nobody, 'row has', 'rows have')} no client")
     encoded = encode([table], [settings.label, settings.client], settings.features)
     (x,) = encoded.samples
     if x is None:

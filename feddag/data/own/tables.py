@@ -11,8 +11,8 @@ from typing import IO, Any
 import numpy as np
 
 from feddag.core.errors import InvalidInput
+from feddag.core.text import listed
 from feddag.data.files.guard import MemoryBudget, require_plain_file
-from feddag.data.own.clients import listed
 
 TABLES = (".csv", ".parquet")
 MISSING = frozenset({"", "NA", "N/A", "n/a", "NaN", "nan", "NULL", "null"})

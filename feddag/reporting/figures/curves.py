@@ -77,11 +77,12 @@ def _draw_method(
     faint: bool,
 ) -> Any:
     """Draw mean and deviation of one method into both panels; return the line for the legend."""
-    # Runs of one method are normally evaluated in the same rounds; if not, only the common start is drawn.
-    n = min(len(o.curve) for o in runs)
-    scores_SN = 100 * np.array([[p.scores[metric] for p in o.curve[:n]] for o in runs])
-    rounds_N = np.array([p.round for p in runs[0].curve[:n]])
-    traffic_N = np.array([[p.bytes for p in o.curve[:n]] for o in runs]).mean(0) / 1e6
+    # A round that some run could not score is left out of the mean over runs.
+    common = set.intersection(*({p.round for p in o.curve} for o in runs))
+    curves = [[p for p in o.curve if p.round in common] for o in runs]
+    scores_SN = 100 * np.array([[p.scores[metric] for p in curve] for curve in curves])
+    rounds_N = np.array([p.round for p in curves[0]])
+    traffic_N = np.array([[p.bytes for p in curve] for curve in curves]).mean(0) / 1e6
     mean_N, spread_N = scores_SN.mean(0), scores_SN.std(0, ddof=1 if len(runs) > 1 else 0)
     for axes, places in ((by_round, rounds_N), (by_traffic, traffic_N)):
         (line,) = axes.plot(places, mean_N, **style)

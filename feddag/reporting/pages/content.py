@@ -8,6 +8,7 @@ import numpy as np
 from markupsafe import Markup
 
 from feddag.core.clustering import Clustering
+from feddag.core.text import listed, plural
 from feddag.reporting.colours import PALETTE, cluster_colour, ink_on
 from feddag.reporting.figures.clustering import (
     CLASSES_SHOWN,
@@ -18,7 +19,6 @@ from feddag.reporting.figures.clustering import (
 from feddag.reporting.pages.clustering import PlantedTruth, learning_edges
 from feddag.reporting.pages.cuts import CutFacts
 from feddag.reporting.pages.pictures import Picture, cluster_counts
-from feddag.reporting.text import listed, plural
 
 if TYPE_CHECKING:
     Part = dict[str, Any]

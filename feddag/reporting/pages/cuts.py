@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from feddag.core.clustering import Clustering, Tree
-from feddag.reporting.text import plural
+from feddag.core.text import plural
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from feddag.reporting.text import printable
+from feddag.core.text import printable
 
 # Nothing on a page may run a script or load anything.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"

@@ -8,10 +8,11 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from feddag.reporting.tables.comparison import Line, Metric, Outcome, cells, headings
+from feddag.core.text import plural
+from feddag.reporting.tables.comparison import Line, Metric, Outcome
+from feddag.reporting.tables.comparison_text import LOW_HEADING, cells, headings
 from feddag.reporting.terminal.console import TextTable, safe_console, say
 from feddag.reporting.terminal.progress import megabytes, percent
-from feddag.reporting.text import plural
 
 
 class CompareBoard:
@@ -54,7 +55,7 @@ class CompareBoard:
             self.outcomes[name] = outcome
             self.news.pop(name, None)
         traffic = megabytes(outcome.bytes_down + outcome.bytes_up)
-        self._line(name, f"{percent(outcome.scores[self.metric])}, {traffic}, {outcome.seconds:.1f} s")
+        self._line(name, f"{percent(outcome.scores.get(self.metric))}, {traffic}, {outcome.seconds:.1f} s")
 
     def failed(self, name: str, reason: str) -> None:
         """Record a run that ended without a result."""
@@ -83,7 +84,8 @@ class CompareBoard:
                 rows.setdefault((setting, method), []).append(name)
             for (setting, method), names in rows.items():
                 ready = [self.outcomes[n] for n in names if n in self.outcomes]
-                score = sum(o.scores[self.metric] for o in ready) / len(ready) if ready else None
+                scored = [o.scores[self.metric] for o in ready if o.scores]
+                score = sum(scored) / len(scored) if scored else None
                 now = [
                     f"seed {self.names[n][2]}: round {self.news[n][0]}/{self.names[n][3]} "
                     f"{percent(self.news[n][1])}"
@@ -100,9 +102,8 @@ def comparison_tables(
 ) -> list[TextTable]:
     """The result for a terminal, one table per setting; the files have more columns."""
     head = headings(first, metric, targets)
-    keep = [
-        c for c, name in enumerate(head) if c < 2 or name.startswith(("vs ", "rank", "MB", "s", "rounds"))
-    ]
+    shown = ("vs ", "rank", "MB", "s", "rounds", LOW_HEADING, "clusters")
+    keep = [c for c, name in enumerate(head) if c < 2 or name.startswith(shown)]
     tables = []
     for setting in dict.fromkeys(line.setting for line in lines):
         table = TextTable(setting)

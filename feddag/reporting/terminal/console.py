@@ -7,7 +7,8 @@ from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from feddag.reporting.text import ascii_only, printable
+from feddag.core.text import printable
+from feddag.reporting.text import ascii_only
 
 
 class EncodedStream:
@@ -69,7 +70,10 @@ class TextTable(Table):
         yield from Table.__rich_console__(shown, console, options)
 
     def _in_ascii(self) -> "TextTable":
-        table = TextTable(_ascii(self.title), box=self.box, header_style=self.header_style)
+        looks = {"box": self.box, "pad_edge": self.pad_edge, "padding": self.padding}
+        table = TextTable(
+            _ascii(self.title), header_style=self.header_style, show_header=self.show_header, **looks
+        )
         if self.caption:
             table.note(_ascii(self.caption))
         for column in self.columns:

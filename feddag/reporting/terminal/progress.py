@@ -2,16 +2,21 @@
 """What a person sees during a run: a progress bar in a terminal, plain lines elsewhere, or nothing."""
 
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from feddag.core.text import listed, plural, printable
 from feddag.reporting.terminal.console import TextTable, safe_console, say
-from feddag.reporting.text import ascii_only, listed, plural, printable
+from feddag.reporting.terminal.duration import Duration, duration_words
+from feddag.reporting.text import ascii_only
 
 Event = dict[str, Any]
 FAILURES_SHOWN = 3  # per question to the clients
+LEAST_ESTIMATE = 10.0  # seconds; a shorter run needs no estimate
+SLOW = 30.0  # seconds until the first answer; then every client is slow
 
 
 def percent(value: float | None) -> str:
@@ -27,12 +32,21 @@ def megabytes(count: int) -> str:
 class Watcher:
     """Shows the events of a run. With `quiet` it shows only warnings and the folder of the results."""
 
-    def __init__(self, console: Console, rounds: int, quiet: bool = False) -> None:
+    def __init__(
+        self,
+        console: Console,
+        rounds: int,
+        quiet: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.console, self.rounds, self.quiet = safe_console(console), rounds, quiet
         self.accuracy = ""
         self.stage = "start"
+        self.duration = Duration(rounds, clock)
+        self._clock = clock
+        self._estimated = self._called_slow = False  # each is said once
         self._bar: Progress | None = None
-        self._last = time.monotonic()
+        self._last = clock()
 
     def __enter__(self) -> "Watcher":
         if self.console.is_terminal and not self.quiet:
@@ -41,11 +55,10 @@ class Watcher:
                 BarColumn(),
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[figures]}", markup=False),
-                TextColumn("left"),
-                TimeRemainingColumn(),
+                TextColumn("{task.fields[left]}", markup=False),
             )
             self._bar = Progress(*columns, console=self.console)
-            self._task = self._bar.add_task("starting", total=self.rounds, figures="")
+            self._task = self._bar.add_task("starting", total=self.rounds, figures="", left="")
             self._bar.start()
         return self
 
@@ -86,6 +99,7 @@ class Watcher:
             self._warn(f"clients without training samples are only evaluated: {names}")
 
     def _on_resumed(self, event: Event) -> None:
+        self.stage = "next round"
         self._on_started(event)
 
     def _on_warning(self, event: Event) -> None:
@@ -100,28 +114,53 @@ class Watcher:
             self._warn(f"round {event['round']}: {more} failed in '{event['task']}'")
 
     def _on_answer(self, event: Event) -> None:
-        step = f"{event['task']} {event['done']}/{event['asked']}"
+        done, asked = event["done"], event["asked"]
+        step = f"{event['task']} {done}/{asked}"
+        self.duration.answer(done, asked)
+        self._say_if_slow()
         if self._bar is not None:
-            self._update_bar(f"{self.stage}  {step}")
-        elif event["asked"] >= 20 and time.monotonic() - self._last >= 5.0:
-            self._last = time.monotonic()
+            self._update_bar(f"{self.stage}  {step}", left=self._left())
+            return
+        estimate = self.duration.total()
+        if estimate is not None and estimate >= LEAST_ESTIMATE and not self._estimated:
+            self._estimated = True
+            self._line(f"about {duration_words(estimate)} for {plural(self.rounds, 'round')}")
+        if asked >= 20 and self._clock() - self._last >= 5.0:
+            self._last = self._clock()
             self._line(f"{self.stage}  {step} clients")
+
+    def _say_if_slow(self) -> None:
+        first = self.duration.first_answer
+        if first is not None and first >= SLOW and not self._called_slow:
+            self._called_slow = True
+            self._line(
+                f"every client needs long: the first answer came after {duration_words(first)}; "
+                "a smaller model or fewer training.local_epochs make rounds shorter"
+            )
+
+    def _left(self) -> str:
+        left = self.duration.left()
+        return "" if left is None else f"{duration_words(left)} left"
 
     def _on_start(self, event: Event) -> None:
         self.stage = "round 1"
+        self.duration.begin()
 
     def _on_round(self, event: Event) -> None:
         figures = f"{self.accuracy}{event['seconds']:.2f} s/round"
         self.stage = f"round {min(event['round'] + 1, self.rounds)}"
+        self.duration.finish(event["round"])
         if self._bar is not None:
-            self._update_bar(self.stage, completed=event["round"], figures=figures)
-        elif time.monotonic() - self._last >= 1.0 or event["round"] == self.rounds:
-            self._last = time.monotonic()
+            self._update_bar(self.stage, completed=event["round"], figures=figures, left=self._left())
+        elif self._clock() - self._last >= 1.0 or event["round"] == self.rounds:
+            self._last = self._clock()
             self._line(f"round {event['round']}/{self.rounds}  {figures}")
 
     def _on_evaluation(self, event: Event) -> None:
         test = event["test"]
         self.accuracy = f"accuracy {percent(test['accuracy'])} ± {percent(test['accuracy_std'])}  "
+        if words := unscored_words(test, event.get("asked")):
+            self.accuracy += f"({words})  "
         if self._bar is None:
             balanced = percent(test["balanced_accuracy"])
             self._line(f"round {event['round']}/{self.rounds}  {self.accuracy}balanced {balanced}")
@@ -143,6 +182,7 @@ def result_table(result: Event) -> TextTable:
     table = TextTable(f"{result['algorithm']}: accuracy, mean ± spread over clients")
     for heading in ("round", "model", "accuracy", "balanced accuracy"):
         table.heading(heading, "left" if heading in ("round", "model") else "right")
+    missing: list[str] = []
     for name in ("final", "chosen", "newcomers"):
         scores = result.get(name)
         if scores is None:
@@ -156,9 +196,23 @@ def result_table(result: Event) -> TextTable:
                     f"{percent(s['accuracy'])} ± {percent(s['accuracy_std'])}",
                     f"{percent(s['balanced_accuracy'])} ± {percent(s['balanced_accuracy_std'])}",
                 )
+        if (words := unscored_words(scores.get("before", {}), scores.get("asked"))) and name != "chosen":
+            failed = len(result.get("unscored", ())) if name == "final" else 0
+            missing.append(f"{name}: {words}" + (f", {failed:,} failed" if failed else ""))
+    in_evaluation = result.get("evaluation_failures", 0)
+    failures = plural(result["failures"] + in_evaluation, "client failure")
     table.note(
-        f"{megabytes(result['bytes_down'])} down, {megabytes(result['bytes_up'])} up, "
-        f"{result['seconds']:.1f} s in {plural(result['rounds'], 'round')}, "
-        f"{plural(result['failures'], 'client failure')}"
+        "".join(f"{sentence}; " for sentence in missing)
+        + f"{megabytes(result['bytes_down'])} down, {megabytes(result['bytes_up'])} up, "
+        f"{result['seconds']:.1f} s in {plural(result['rounds'], 'round')}, {failures}"
+        + (f", {in_evaluation:,} of them in evaluation" if in_evaluation else "")
     )
     return table
+
+
+def unscored_words(scores: Mapping[str, Any], asked: int | None) -> str:
+    """How many clients a mean is over, if that is not everybody: "16 of 24 clients scored"."""
+    scored = scores.get("clients")
+    if scored is None or asked is None or scored >= asked:
+        return ""
+    return f"{scored:,} of {plural(asked, 'client')} scored"

@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from feddag.reporting.tables.comparison import (
-    cells,
     deviation,
+    read_outcome,
+    summarise,
+)
+from feddag.reporting.tables.comparison_text import (
+    cells,
     headings,
     latex,
     markdown,
     outcomes_csv,
-    read_outcome,
-    summarise,
     summary_csv,
 )
 from tests.reporting.toys import HOSTILE, outcome
@@ -59,6 +61,8 @@ def test_cells_stand_under_their_headings() -> None:
         "method": "m",
         "accuracy %": "50.00",
         "balanced accuracy %": "25.00",
+        "10th percentile %": "–",
+        "clusters": "–",
         "vs m": "–",
         "rank": "1",
         "fine-tuned %": "–",

@@ -73,9 +73,9 @@ def test_a_part_of_a_dataset_is_called_a_part() -> None:
 
 
 def test_clients_without_samples_are_a_warning_that_is_shown_even_when_quiet() -> None:
-    text = shown(started(clients_without_samples=[f"c{i}" for i in range(7)]), quiet=True)
+    text = shown(started(clients_without_samples=[f"c{i}" for i in range(8)]), quiet=True)
     assert text == (
-        "warning: clients without training samples are only evaluated: c0, c1, c2, c3, c4 and 2 more\n"
+        "warning: clients without training samples are only evaluated: c0, c1, c2, c3, c4, c5 and 2 more\n"
     )
 
 

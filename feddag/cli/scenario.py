@@ -25,9 +25,9 @@ def show(
     """Draw who is there in which round; refuse in one sentence what is impossible."""
     from rich.console import Console
 
+    from feddag.core.text import plural
     from feddag.experiment.recipes import resolve
     from feddag.reporting.terminal.console import safe_console, say
-    from feddag.reporting.text import plural
     from feddag.runs.simulate import build
 
     simulation = build(resolve(what, set_ or []))

@@ -20,6 +20,7 @@ from feddag.core.deployment import Deployment
 from feddag.core.errors import FederationError, Interrupted, InvalidInput
 from feddag.core.files import lock_folder, write_durably
 from feddag.core.host import describe_machine
+from feddag.core.seeds import Seed
 from feddag.core.task import ClientId
 from feddag.data.federation import Federation
 from feddag.engines.inline import InlineEngine

@@ -30,7 +30,8 @@ def write_durably(path: Path, data: bytes, private: bool = False) -> None:
         temporary.replace(path)
         sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise cannot_write(path, error) from error
 
 
@@ -90,15 +91,20 @@ def sealed_labels(folder: Path) -> list[str]:
 
 
 def forget_sealed(path: Path) -> None:
-    """Remove sealed data, the seal first."""
-    path.with_suffix(".json").unlink(missing_ok=True)
-    path.unlink(missing_ok=True)
+    """Remove sealed data, the seal first. What cannot be removed stays: it does no harm."""
+    for part in (path.with_suffix(".json"), path):
+        with contextlib.suppress(OSError):
+            part.unlink()
 
 
 @contextmanager
 def lock_folder(folder: Path) -> Iterator[None]:
     """Refuse a second process on the same run folder; the lock ends with the process, however it ends."""
-    with (folder / ".lock").open("a") as file:
+    try:
+        file = (folder / ".lock").open("a")
+    except OSError as error:
+        raise cannot_write(folder / ".lock", error) from error
+    with file:
         try:
             lock_file(file)
         except OSError:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from feddag.core import codec
-from feddag.core.errors import InvalidMessage
+from feddag.core.errors import InvalidMessage, cannot_write
 from feddag.core.files import forget_sealed, read_sealed, sealed_labels, write_sealed
 from feddag.core.message import message
 from feddag.core.params import Params
@@ -51,7 +51,10 @@ class Memories:
         if self.folder is None:
             self._kept[label] = data
         else:
-            self.folder.mkdir(exist_ok=True)
+            try:
+                self.folder.mkdir(exist_ok=True)
+            except OSError as error:
+                raise cannot_write(self.folder, error) from error
             write_sealed(self.folder / f"{label}.safetensors", data, label=label, owner=self.owner)
 
     def restore(self, label: str) -> None:

@@ -22,7 +22,6 @@ from multiprocessing.connection import Connection, Listener
 from pathlib import Path
 from typing import IO, Any
 
-import feddag
 from feddag.core import codec
 from feddag.core.errors import FederationError
 from feddag.core.task import ClientId
@@ -33,6 +32,7 @@ TAIL = 600  # characters of a worker's last words that are repeated
 LONGEST_SOCKET = 100  # characters: systems allow 104 to 108 in the path of a socket
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
+PACKAGE = Path(__file__).parents[1] / "__init__.py"  # feddag as this process has it
 # Loads feddag from a known folder, without making other files beside it importable.
 BOOT = """
 import importlib.util, sys
@@ -189,7 +189,7 @@ class Crew:
         try:
             # A session of its own: Ctrl-C reaches this process alone, which then stops the workers in order.
             process = subprocess.Popen(
-                [sys.executable, "-P", "-c", BOOT, str(feddag.__file__)],
+                [sys.executable, "-P", "-c", BOOT, str(PACKAGE)],
                 stdin=subprocess.PIPE,
                 stderr=errors,
                 pass_fds=() if screen is None else (screen,),

@@ -78,7 +78,7 @@ def latest_checkpoint(
 def saved_rounds(folder: Path) -> list[int]:
     """Rounds that have a checkpoint, in order."""
     names = (label.removeprefix("round-") for label in sealed_labels(folder))
-    return sorted(int(name) for name in names if name.isdigit())
+    return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
 def prune_checkpoints(folder: Path, keep: Collection[int]) -> list[str]:

@@ -53,12 +53,13 @@ class Driver:
         self.experiment = prepared.experiment
         self.progress = Progress(round=-1, experiment=self.experiment.digest, data=facts.digest())
         self.state: Any = None
-        self._saved_round = -1
         self._losses: list[float] = []  # of the evaluations in this process
+        self.saved_round = -1  # the newest round that is on the disk
+        self._between_rounds = True  # whether the clients remember what they did when the last round ended
 
     def continue_from(self, progress: Progress, state: Any) -> None:
         """Go on from a checkpoint; the engine has restored the memories that belong to it."""
-        self.progress, self.state, self._saved_round = progress, state, progress.round
+        self.progress, self.state, self.saved_round = progress, state, progress.round
 
     def run_rounds(self) -> None:
         """From where the run stands to the last round."""
@@ -68,6 +69,7 @@ class Driver:
     def run_round(self, round_: int) -> None:
         """One round (0: the start), its evaluation and checkpoint; an unfinished round leaves no trace."""
         started = time.perf_counter()
+        self._between_rounds = False
         state, known = self.state, self.progress.known
         if round_:
             self.record_changes(round_, known)
@@ -94,7 +96,7 @@ class Driver:
             accuracy = report["validation"]["balanced_accuracy"]
             if accuracy is not None and accuracy > progress.chosen_accuracy:
                 progress = replace(progress, chosen_round=round_, chosen_accuracy=accuracy)
-        self.progress, self.state = progress, state
+        self.progress, self.state, self._between_rounds = progress, state, True
         if scored or round_ % self.experiment.checkpoint_every == 0:
             self.checkpoint()
 
@@ -129,8 +131,12 @@ class Driver:
         return state, tuple(sorted({*known, *newcomers}))
 
     def checkpoint(self) -> None:
-        """Write the last finished round to the disk, unless it is there already."""
-        if self.state is None or self._saved_round == self.progress.round:
+        """Write the last finished round to the disk, unless it is there already.
+
+        In the middle of a round nothing is written: log and memories have gone on, and the checkpoint before
+        is valid.
+        """
+        if self.state is None or self.saved_round == self.progress.round or not self._between_rounds:
             return
         with uninterrupted():
             prefix: LogPrefix = self.log.sync()
@@ -138,7 +144,7 @@ class Driver:
             # Memories first: a checkpoint without its memories would be worthless.
             self.engine.save_memories(label_of(self.progress.round))
             save_checkpoint(self.checkpoints, self.progress, self.state)
-            self._saved_round = self.progress.round
+            self.saved_round = self.progress.round
             self.engine.prune_memories(prune_checkpoints(self.checkpoints, [self.progress.chosen_round]))
 
     def training(self, round_: int) -> list[ClientId]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from feddag.core.errors import InvalidInput, cannot_write
+from feddag.core.errors import FederationError, InvalidInput, cannot_write
 
 Event = dict[str, Any]
 
@@ -29,6 +29,7 @@ class EventLog:
     def __init__(self, path: Path, keep: LogPrefix = LogPrefix()) -> None:  # noqa: B008 - it is frozen
         self._path = path
         self._sha = hashlib.sha256()
+        self._failed = False  # after a failure nobody knows what is in the file
         with self._guarded():
             kept = path.read_bytes()[: keep.bytes] if path.exists() else b""
             self._sha.update(kept)
@@ -44,6 +45,7 @@ class EventLog:
         """Append one event."""
         event: Event = {"event": kind, **fields}
         line = json.dumps(event, allow_nan=False).encode() + b"\n"
+        self._refuse_after_failure()
         with self._guarded():
             self._file.write(line)
         self._sha.update(line)
@@ -51,6 +53,7 @@ class EventLog:
 
     def sync(self) -> LogPrefix:
         """Force everything to the disk; returns how long the log is now, and its SHA-256."""
+        self._refuse_after_failure()
         with self._guarded():
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -61,7 +64,13 @@ class EventLog:
         try:
             yield
         except OSError as error:
+            self._failed = True
             raise cannot_write(self._path, error) from error
+
+    def _refuse_after_failure(self) -> None:
+        # A checkpoint must not vouch for a log that may lack a line: resume starts from the one before.
+        if self._failed:
+            raise FederationError(f"{self._path} could not be written before: free some space and resume")
 
     def close(self) -> None:
         """Flush and close; a full disk was reported before and is not reported again."""

@@ -1,141 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulation: server and all clients on one machine. With `given_data` the part of `runs` that holds data.
+"""Running a simulation: server and all clients on one machine.
 
 folder = run(experiment)                 # runs/<algorithm>/<dataset>/<time>-<name>/
 resume(folder)                           # after a kill at any instant: the same bits
 cluster(experiment)                      # which clients are alike, before any federated training
 """
 
-import hashlib
 import json
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from feddag.core.algorithm import Algorithm, FindsClusters
-from feddag.core.deployment import Deployment
-from feddag.core.errors import FederationError, Interrupted, InvalidInput
+from feddag.core.algorithm import FindsClusters
+from feddag.core.errors import FederationError, Interrupted, InvalidInput, cannot_write
 from feddag.core.files import lock_folder, write_durably
 from feddag.core.host import describe_machine
-from feddag.core.seeds import Seed
-from feddag.core.task import ClientId
-from feddag.data.federation import Federation
-from feddag.engines.inline import InlineEngine
 from feddag.engines.memories import Memories
-from feddag.engines.perform import Site
-from feddag.engines.process import ProcessEngine
 from feddag.experiment.settings import Experiment
 from feddag.reporting.tables.metrics import PROTOCOL
 from feddag.runs.checkpoint import latest_checkpoint
 from feddag.runs.driver import Driver, Watch
 from feddag.runs.events import EventLog, LogPrefix
-from feddag.runs.given_data import federation_for, settings_for
-from feddag.runs.prepare import Prepared, prepare
-from feddag.runs.presence import PlannedPresence, plan_presence
+from feddag.runs.given_data import settings_for
 from feddag.runs.result import write_clusters, write_result
+from feddag.runs.simulation import SimulatedEngine, Simulation, SimulationFacts, build
 
-SimulatedEngine = InlineEngine | ProcessEngine
-
-
-@dataclass(frozen=True)
-class Simulation:
-    """An experiment with the data of all its clients."""
-
-    prepared: Prepared
-    federation: Federation
-
-    @property
-    def experiment(self) -> Experiment:
-        """The settings."""
-        return self.prepared.experiment
-
-    @property
-    def algorithm(self) -> Algorithm:
-        """The method."""
-        return self.prepared.algorithm
-
-    @cached_property
-    def site(self) -> Site:
-        """What the clients' tasks run on."""
-        return Site(self.federation, self.prepared.network, self.experiment.engine.backend)
-
-    @cached_property
-    def presence(self) -> PlannedPresence:
-        """Who is there when, as the scenario says; newcomers of the partition join after the last round."""
-        federation, newcomers = self.federation, self.federation.newcomers
-        return plan_presence(
-            self.experiment.scenario,
-            tuple(c for c in federation.ids if c not in newcomers),
-            self.experiment.num_rounds,
-            Seed(self.experiment.seed),
-            newcomers,
-            frozenset(c for c in federation.ids if not len(federation.clients[c].train)),
-        )
-
-    @property
-    def clients(self) -> tuple[ClientId, ...]:
-        """All clients but those who come after the last round."""
-        return self.presence.clients
-
-    @property
-    def trainable(self) -> tuple[ClientId, ...]:
-        """Those of them that hold training samples."""
-        return tuple(c for c in self.clients if self.presence.trains(c))
-
-    def open_engine(self, memories: Path | None = None) -> SimulatedEngine:
-        """The engine that the experiment names; `memories` is where clients keep what they remember."""
-        config = self.experiment.engine
-        if config.name == "inline":
-            return InlineEngine(self.site, memories)
-        return ProcessEngine(self.site, self.experiment.model, config.workers, memories)
-
-
-@dataclass(frozen=True)
-class SimulationFacts:
-    """What the simulation adds to reports; see `Facts`."""
-
-    federation: Federation
-    memories: Memories
-
-    def about(self) -> dict[str, Any]:
-        """Where the data came from."""
-        return {"source": vars(self.federation.source)}
-
-    def digest(self) -> str:
-        """SHA-256 of the data's source and of who holds which rows."""
-        sha = hashlib.sha256(json.dumps(vars(self.federation.source), sort_keys=True).encode())
-        for client in self.federation.ids:
-            share = self.federation.clients[client]
-            for part in (share.train, share.validation, share.test, share.relabel):
-                sha.update(f"{client} {0 if part is None else len(part)} ".encode())
-                sha.update(b"" if part is None else part.tobytes())
-        return sha.hexdigest()
-
-    def planted(self) -> Mapping[ClientId, int]:
-        """The planted groups."""
-        return self.federation.groups
-
-    def group_names(self) -> Mapping[int, str]:
-        """What the planted groups are, in words."""
-        return self.federation.group_names
-
-    def personal(self, client: ClientId, deployment: Deployment) -> Deployment:
-        """What the client would use: its own parts put back."""
-        return deployment.recall(self.memories.get(client))
-
-
-def build(experiment: Experiment, data: Any = None) -> Simulation:
-    """Build data, networks and algorithm; everything that can be wrong is found here."""
-    federation = federation_for(experiment, data)
-    simulation = Simulation(prepare(experiment, federation.problem), federation)
-    if not simulation.trainable:
-        number = len(simulation.clients)
-        raise InvalidInput(f"none of the {number} clients holds a training sample: at least one must")
-    experiment.cohort_size(len(simulation.trainable))
-    return simulation
+SETTINGS_DIGEST = ".experiment.sha256"  # of the settings that a run was started with
 
 
 def run(
@@ -160,6 +50,7 @@ def run(
         (folder / "checkpoints").mkdir(parents=True)
     except OSError as error:
         raise InvalidInput(f"the run folder {folder} cannot be made: {error.strerror}") from None
+    write_durably(folder / SETTINGS_DIGEST, experiment.digest.encode())
     write_durably(folder / "experiment.json", json.dumps(experiment.settings(), indent=1).encode())
     _drive(simulation, folder, watch)
     return folder
@@ -172,7 +63,10 @@ def resume(folder: Path | str, *, watch: Watch = lambda event: None, data: Any =
     """
     folder = Path(folder)
     simulation = build(_experiment_of(folder, data), data)
-    (folder / "checkpoints").mkdir(exist_ok=True)
+    try:
+        (folder / "checkpoints").mkdir(exist_ok=True)
+    except OSError as error:
+        raise cannot_write(folder / "checkpoints", error) from error
     _drive(simulation, folder, watch)
     return folder
 
@@ -247,6 +141,12 @@ def _experiment_of(folder: Path, data: Any) -> Experiment:
     experiment = Experiment.from_file(folder / "experiment.json")
     if data is None and experiment.data.name == "own" and experiment.data.path is None:
         raise InvalidInput(f"the run in {folder} was made with data from memory: give the same data= again")
+    digest = folder / SETTINGS_DIGEST
+    if digest.is_file() and digest.read_bytes() != experiment.digest.encode():
+        raise InvalidInput(
+            f"{folder / 'experiment.json'} has other settings than the run was started with: "
+            "restore them, or start a new run"
+        )
     return experiment
 
 
@@ -301,12 +201,14 @@ def _run_to_the_end(driver: Driver, folder: Path, facts: SimulationFacts) -> Non
     except KeyboardInterrupt:
         driver.checkpoint()
         where = "before the first checkpoint"
-        if driver.state is not None:
-            where = f"after round {driver.progress.round}"
+        if driver.saved_round >= 0:
+            where = f"after round {driver.saved_round}"
         raise Interrupted(f"stopped {where}; go on with: feddag resume {folder}") from None
     except FederationError:
         driver.checkpoint()
         raise
+    except OSError as error:  # a file of the result
+        raise cannot_write(Path(error.filename or folder), error) from error
 
 
 def _check_same(

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An experiment with the data of all its clients, and what such a simulation adds to reports."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from feddag.core.algorithm import Algorithm
+from feddag.core.deployment import Deployment
+from feddag.core.errors import InvalidInput
+from feddag.core.seeds import Seed
+from feddag.core.task import ClientId
+from feddag.data.federation import Federation
+from feddag.engines.inline import InlineEngine
+from feddag.engines.memories import Memories
+from feddag.engines.perform import Site
+from feddag.engines.process import ProcessEngine
+from feddag.experiment.settings import Experiment
+from feddag.runs.given_data import federation_for
+from feddag.runs.prepare import Prepared, prepare
+from feddag.runs.presence import PlannedPresence, plan_presence
+
+SimulatedEngine = InlineEngine | ProcessEngine
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """An experiment with the data of all its clients."""
+
+    prepared: Prepared
+    federation: Federation
+
+    @property
+    def experiment(self) -> Experiment:
+        """The settings."""
+        return self.prepared.experiment
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The method."""
+        return self.prepared.algorithm
+
+    @cached_property
+    def site(self) -> Site:
+        """What the clients' tasks run on."""
+        return Site(self.federation, self.prepared.network, self.experiment.engine.backend)
+
+    @cached_property
+    def presence(self) -> PlannedPresence:
+        """Who is there when, as the scenario says; newcomers of the partition join after the last round."""
+        federation, newcomers = self.federation, self.federation.newcomers
+        return plan_presence(
+            self.experiment.scenario,
+            tuple(c for c in federation.ids if c not in newcomers),
+            self.experiment.num_rounds,
+            Seed(self.experiment.seed),
+            newcomers,
+            frozenset(c for c in federation.ids if not len(federation.clients[c].train)),
+        )
+
+    @property
+    def clients(self) -> tuple[ClientId, ...]:
+        """All clients but those who come after the last round."""
+        return self.presence.clients
+
+    @property
+    def trainable(self) -> tuple[ClientId, ...]:
+        """Those of them that hold training samples."""
+        return tuple(c for c in self.clients if self.presence.trains(c))
+
+    def open_engine(self, memories: Path | None = None) -> SimulatedEngine:
+        """The engine that the experiment names; `memories` is where clients keep what they remember."""
+        config = self.experiment.engine
+        if config.name == "inline":
+            return InlineEngine(self.site, memories, self.experiment.digest)
+        return ProcessEngine(
+            self.site, self.experiment.model, config.workers, memories, self.experiment.digest
+        )
+
+
+@dataclass(frozen=True)
+class SimulationFacts:
+    """What the simulation adds to reports; see `Facts`."""
+
+    federation: Federation
+    memories: Memories
+
+    def about(self) -> dict[str, Any]:
+        """Where the data came from."""
+        return {"source": vars(self.federation.source)}
+
+    def digest(self) -> str:
+        """SHA-256 of the data's source and of who holds which rows."""
+        sha = hashlib.sha256(json.dumps(vars(self.federation.source), sort_keys=True).encode())
+        for client in self.federation.ids:
+            share = self.federation.clients[client]
+            for part in (share.train, share.validation, share.test, share.relabel):
+                sha.update(f"{client} {0 if part is None else len(part)} ".encode())
+                sha.update(b"" if part is None else part.tobytes())
+        return sha.hexdigest()
+
+    def planted(self) -> Mapping[ClientId, int]:
+        """The planted groups."""
+        return self.federation.groups
+
+    def group_names(self) -> Mapping[int, str]:
+        """What the planted groups are, in words."""
+        return self.federation.group_names
+
+    def personal(self, client: ClientId, deployment: Deployment) -> Deployment:
+        """What the client would use: its own parts put back."""
+        return deployment.recall(self.memories.get(client))
+
+
+def build(experiment: Experiment, data: Any = None) -> Simulation:
+    """Build data, networks and algorithm; everything that can be wrong is found here."""
+    federation = federation_for(experiment, data)
+    simulation = Simulation(prepare(experiment, federation.problem), federation)
+    if not simulation.trainable:
+        number = len(simulation.clients)
+        raise InvalidInput(f"none of the {number} clients holds a training sample: at least one must")
+    experiment.cohort_size(len(simulation.trainable))
+    return simulation

@@ -143,13 +143,13 @@ def test_a_reader_that_goes_away_causes_no_traceback(tmp_path):
 def test_an_error_of_a_client_is_printed_as_it_is(tmp_path):
     (tmp_path / "mynet.py").write_text(
         "from torch import nn\n"
-        "class Odd(nn.Linear):\n"
+        "class Odd(nn.Module):\n"
         "    def forward(self, x):\n"
         "        if self.training:\n"
         "            raise ValueError('a[/b]c $x$\\nnext')\n"
-        "        return super().forward(x)\n"
+        "        return x\n"
         "def net(shape, classes):\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), Odd(8, classes))\n"
+        "    return nn.Sequential(nn.Flatten(), Odd(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, classes))\n"
     )
     done = feddag("run", "digits", *SETS, "-s", "model=mynet:net", "--folder", "f", cwd=tmp_path)
     assert done.returncode == 2

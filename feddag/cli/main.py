@@ -106,7 +106,10 @@ def main() -> None:
 
 
 def _complain(text: str, code: int) -> None:
-    """Print a sentence to standard error, in whatever it can encode, and end with this exit code."""
+    """Print one line to standard error, in whatever it can encode, and end with this exit code."""
+    from feddag.core.text import printable
+
+    text = printable(text)  # a client's error or a folder's name may contain line breaks
     encoding = sys.stderr.encoding or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr)
     sys.exit(code)

@@ -1,12 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The clustering as scikit-learn estimators: fit, labels_, get_params, set_params.
-
->>> import numpy as np
->>> points = np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2])
->>> distances = np.abs(points[:, None] - points[None])
->>> AgglomerativeByScore().fit(distances / distances.max()).labels_.tolist()
-[0, 0, 0, 1, 1, 1]
-"""
+"""The clustering as scikit-learn estimators: fit, fit_predict, labels_, get_params, set_params."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
@@ -14,6 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClusterMixin
+from sklearn.utils import check_array
 
 from feddag.clustering.arrays import IntArray
 from feddag.clustering.cut import choose_cut
@@ -40,6 +34,13 @@ class AgglomerativeByScore(ClusterMixin, BaseEstimator):
 
     Fitted attributes: `labels_`, `n_clusters_`, `threshold_`, `n_features_in_`, and `cut_` with the linkage
     matrix, the scores of all cuts and the tests of rule "structure".
+
+    >>> import numpy as np
+    >>> points = np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2])
+    >>> distances = np.abs(points[:, None] - points[None])
+    >>> found = AgglomerativeByScore().fit(distances / distances.max())
+    >>> found.labels_.tolist(), found.n_clusters_
+    ([0, 0, 0, 1, 1, 1], 2)
     """
 
     def __init__(
@@ -60,6 +61,13 @@ class AgglomerativeByScore(ClusterMixin, BaseEstimator):
         self.random_state = random_state
         self.metric = metric
 
+    def __sklearn_tags__(self) -> Any:
+        """Tell scikit-learn that X is a matrix of distances."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = True
+        tags.input_tags.positive_only = True
+        return tags
+
     def fit(self, X: ArrayLike, y: None = None) -> "AgglomerativeByScore":
         """Cluster the distances X, a symmetric matrix with a zero diagonal."""
         if self.metric != "precomputed":
@@ -73,7 +81,7 @@ class AgglomerativeByScore(ClusterMixin, BaseEstimator):
             threshold=self.threshold or 0.0,
             structure=StructureRule(min_size=self.min_size, seed=self.random_state),
         )
-        self.cut_ = choose_cut(X, options)
+        self.cut_ = choose_cut(check_array(X, dtype=np.float64), options)
         self.labels_ = self.cut_.labels_N
         self.n_clusters_ = self.cut_.count
         self.threshold_ = self.cut_.threshold
@@ -90,6 +98,15 @@ class SignatureClustering(ClusterMixin, BaseEstimator):
 
     Fitted attributes: `labels_`, `n_clusters_`, `threshold_`, `classes_` (the labels found in y),
     `names_` (the keys of X, or the positions), and `result_` with all steps, graph of sources included.
+
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> labels = np.tile(["cat", "dog"], 20)
+    >>> pattern = np.where(labels == "cat", 0.0, 6.0)[:, None] * np.eye(8)[0]
+    >>> x = {f"client {i}": rng.normal(size=(40, 8)) + (pattern if i < 4 else 6 - pattern) for i in range(8)}
+    >>> found = SignatureClustering().fit(x, {name: labels for name in x})
+    >>> found.labels_.tolist(), found.classes_.tolist()
+    ([0, 0, 0, 0, 1, 1, 1, 1], ['cat', 'dog'])
     """
 
     def __init__(
@@ -125,6 +142,8 @@ class SignatureClustering(ClusterMixin, BaseEstimator):
         targets = self._targets(y)
         if len(samples) != len(targets):
             raise ValueError(f"{len(samples)} data sets, but {len(targets)} sets of labels")
+        if any(labels.ndim != 1 for labels in targets) or any(x.ndim < 2 for x in samples):
+            raise ValueError("X and y must hold one array of samples and one list of labels per data set")
         codes, num_classes = self._encoded(targets)
         subspaces = [
             class_subspaces(x, labels, num_classes, self.vectors)

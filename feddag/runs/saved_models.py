@@ -1,5 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The trained models as plain files: one .safetensors per distinct model, and which client uses which."""
+"""The trained models as plain files: one .safetensors per distinct model, and which client uses which.
+
+`models/clients.json` holds all that is needed to use the models without the run:
+
+- `model`: the network family, or module:factory of the user's own network;
+- `input_shape` of one sample, `num_classes`, `class_names` (output k means `class_names[k]`; empty if
+  the classes have no names), `integer_codes` (samples are sequences of codes, not measurements);
+- `scaling`: samples are scaled before they enter the network: (x / unit - mean) / std, with mean and std per
+  channel or feature; an empty mean or std changes nothing;
+- `clients`: client → `network` ("single", or "dual" with two encoders), `files`, `weights`, `uses`, `adapt`.
+
+`uses` is the one file of `files` that the client predicts with. Where a method offers several models, it is
+the one that fits the client's own data best. `uses` is null if the client mixes the predicted probabilities
+of all files by `weights`, or if it offers several models and the client's evaluation failed. With `adapt` the
+client trains the model on its own data before it predicts.
+"""
 
 import json
 from collections.abc import Mapping
@@ -26,8 +41,7 @@ def save_models(
 ) -> dict[ClientId, str]:
     """Write what every client would use; returns the file of each client's model.
 
-    `clients.json` says which files a client uses and how inputs are scaled; `model-K.safetensors` hold the
-    tensors. `chosen` tells which of several models a client has found to be the best on its own data.
+    `chosen` tells which of several models a client has found to be the best on its own data.
     """
     folder.mkdir(exist_ok=True)
     models = Distinct[Params]()
@@ -38,7 +52,7 @@ def save_models(
             "network": deployment.network,
             "files": files,
             "weights": list(deployment.weights),
-            "uses": files[chosen[client]] if 0 <= chosen.get(client, -1) < len(files) else None,
+            "uses": _used(files, chosen.get(client, -1)),
             "adapt": deployment.adapt is not None,
         }
     for number, params in enumerate(models):
@@ -55,3 +69,10 @@ def save_models(
     }
     write_durably(folder / "clients.json", json.dumps(description, indent=1).encode())
     return {client: entry["uses"] or " + ".join(entry["files"]) for client, entry in clients.items()}
+
+
+def _used(files: list[str], chosen: int) -> str | None:
+    """The file that a client predicts with; None for a mixture, or if nothing was chosen."""
+    if len(files) == 1:
+        return files[0]
+    return files[chosen] if 0 <= chosen < len(files) else None

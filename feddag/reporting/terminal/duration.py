@@ -18,31 +18,39 @@ def duration_words(seconds: float) -> str:
 
 
 class Duration:
-    """Estimates from what has happened so far; it knows nothing before the start of the first round."""
+    """Estimates from what has happened so far; it knows nothing before the start of the first round.
 
-    def __init__(self, rounds: int, clock: Callable[[], float]) -> None:
-        self.rounds, self._clock = rounds, clock
-        self.first_answer: float | None = None  # seconds from a round's start to the first answer of all
+    The first answer also waits for workers to start, so the first round is estimated from the time between
+    the first and the latest answer to each question.
+    """
+
+    def __init__(self, rounds: int, clock: Callable[[], float], workers: int = 1) -> None:
+        self.rounds, self.workers, self._clock = rounds, workers, clock
+        self.first_answer: float | None = None  # seconds from the start of round 1 to its first answer
         self._began: float | None = None  # the start of the first round that was seen
-        self._question: float | None = None  # the start of the question that is being answered
-        self._latest = 0.0  # when the last answer came
+        self._asking = False  # whether the first round is under way
+        self._before = 0.0  # estimated seconds of the questions before the present one
         self._done = self._asked = 0
-        self._first_round, self._last_round = 0, 0  # rounds that were finished when watching began, and now
-        self._last_end: float | None = None
+        self._first = self._latest = 0.0  # times of the first and the latest answer to the present question
+        self._first_round = self._last_round = 0  # rounds that were finished when watching began, and now
+        self._last_end = 0.0
 
     def begin(self) -> None:
         """The first round begins."""
-        self._began = self._question = self._clock()
+        self._began, self._asking = self._clock(), True
 
     def answer(self, done: int, asked: int) -> None:
         """`done` of `asked` clients have answered the present question."""
-        if self._question is None:
-            return
         now = self._clock()
+        if not self._asking or self._began is None:
+            return
         if self.first_answer is None:
-            self.first_answer = now - self._question
-        if done <= self._done:  # another question; it began with the last answer to the one before
-            self._question = self._latest
+            self.first_answer = now - self._began
+        if done <= self._done:  # another question
+            self._before += self._question() or 0.0
+            self._done = 0
+        if not self._done:
+            self._first = now
         self._done, self._asked, self._latest = done, asked, now
 
     def finish(self, round_: int) -> None:
@@ -50,26 +58,23 @@ class Duration:
         now = self._clock()
         if self._began is None:  # the run was resumed: measure from here on
             self._began, self._first_round = now, round_
-        self._question, self._latest, self._done = now, now, 0
-        self._last_round, self._last_end = round_, now
+        self._asking, self._last_round, self._last_end = False, round_, now
 
     def total(self) -> float | None:
         """Seconds for all rounds, while the first round is under way; None as long as it is unknown."""
-        if self._began is None or self._question is None or self._last_end is not None:
-            return None
-        if self._done < min(ENOUGH, self._asked) or not self._asked:
-            return None
-        before, answered = self._question - self._began, self._clock() - self._question
-        return self.rounds * (before + answered * self._asked / self._done)
+        question = self._question() if self._asking else None
+        return None if question is None else self.rounds * (self._before + question)
 
     def left(self) -> float | None:
         """Seconds until the last round ends; None as long as it is unknown."""
-        if self._began is None:
-            return None
-        now = self._clock()
-        if self._last_end is None or self._last_round == self._first_round:
-            total = self.total()
-            return None if total is None else max(total - (now - self._began), 0.0)
         rounds_done = self._last_round - self._first_round
+        if self._began is None or not rounds_done:
+            return self.total()
         per_round = (self._last_end - self._began) / rounds_done
-        return max(per_round * (self.rounds - self._last_round) - (now - self._last_end), 0.0)
+        return max(per_round * (self.rounds - self._last_round) - (self._clock() - self._last_end), 0.0)
+
+    def _question(self) -> float | None:
+        """Seconds of the present question; None until every worker has answered and some answered twice."""
+        if self._done < max(ENOUGH, self.workers + 1):
+            return None
+        return self._asked * (self._latest - self._first) / (self._done - 1)

@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from feddag.core.host import num_cores
 from feddag.core.text import listed, plural, printable
 from feddag.reporting.terminal.console import TextTable, safe_console, say
 from feddag.reporting.terminal.duration import Duration, duration_words
@@ -94,6 +95,8 @@ class Watcher:
             f"model {event['model']}, engine {experiment['engine']['name']}, seed {experiment['seed']}"
         )
         self._line(f"folder {event['folder']}")
+        engine = experiment["engine"]
+        self.duration.workers = 1 if engine["name"] == "inline" else engine.get("workers") or num_cores()
         if event["clients_without_samples"]:
             names = listed(event["clients_without_samples"])
             self._warn(f"clients without training samples are only evaluated: {names}")
@@ -174,6 +177,7 @@ class Watcher:
             self._bar.stop()
         if not self.quiet:
             self.console.print(result_table(event))
+            say(self.console, f"clusters and single clients: feddag show {event['folder']}")
         say(self.console, f"results in {event['folder']}")
 
 

@@ -68,7 +68,7 @@ def _show_clients(rows: list[dict[str, str]], console: Console) -> None:
     worst = worst_clients(rows, WORST_SHOWN)
     if worst:
         headings = ("client", *(["cluster"] if facts else []), "test samples", "accuracy", "note")
-        table = TextTable("lowest accuracy (all clients are in clients.csv)", box=None, header_style="dim")
+        table = TextTable("lowest accuracy; all in clients.csv", box=None, header_style="dim")
         for heading in headings:
             table.heading(heading, "left" if heading in ("client", "note") else "right")
         for row in worst:

@@ -4,6 +4,7 @@
 import csv
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -107,6 +108,36 @@ def test_no_finished_run_gives_empty_tables() -> None:
     assert latex([], "m", "accuracy", ()) == ""
     assert markdown([], "m", "accuracy", (), "t").startswith("# t\n")
     assert len(summary_csv([], ()).splitlines()) == len(outcomes_csv([]).splitlines()) == 1
+
+
+def test_clusters_and_the_tenth_percentile_are_averaged_over_seeds() -> None:
+    low = [{"accuracy": 0.25, "balanced_accuracy": 0.125}, {"accuracy": 0.75, "balanced_accuracy": 0.5}]
+    runs = [outcome("m", seed, 0.5, clusters=seed + 1, low=low[seed - 1]) for seed in (1, 2)]
+    (line,) = summarise(runs, ["m"], [""])
+    table = dict(zip(headings("m", "accuracy", ()), cells(line, "accuracy"), strict=True))
+    assert (table["10th percentile %"], table["clusters"]) == ("50.00", "2.5")
+    (row,) = csv.DictReader(io.StringIO(summary_csv([line], ())))
+    assert (row["low"], row["clusters"]) == ("0.5", "2.5")
+    first, _ = csv.DictReader(io.StringIO(outcomes_csv(runs)))
+    assert (first["accuracy_10th_percentile"], first["clusters"]) == ("0.25", "2")
+
+
+def test_a_run_in_which_nobody_was_scored_is_a_dash_and_comes_last() -> None:
+    empty = replace(outcome("k", 1, 0.5), scores={})
+    lines = summarise([outcome("m", 1, 0.5), empty], ["k", "m"], [""], targets=(0.4,))
+    assert [(line.method, line.rank, line.mean["accuracy"]) for line in lines] == [
+        ("k", 2.0, None),
+        ("m", 1.0, 0.5),
+    ]
+    assert "| k | – |" in markdown(lines, "k", "accuracy", (0.4,), "t")
+    assert latex(lines, "k", "accuracy", ()).count("\\textbf{50.00}") == 1
+    assert len(summary_csv(lines, (0.4,)).splitlines()) == len(outcomes_csv([empty]).splitlines()) + 1 == 3
+
+
+def test_of_several_seeds_only_the_scored_ones_count() -> None:
+    runs = [outcome("m", 1, 0.5), replace(outcome("m", 2, 0.9), scores={})]
+    (line,) = summarise(runs, ["m"], [""])
+    assert (line.seeds, line.mean["accuracy"]) == (2, 0.5)
 
 
 # -- strangers' names -------------------------------------------------------------------------------------

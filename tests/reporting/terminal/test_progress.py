@@ -194,3 +194,44 @@ def test_hostile_names_in_any_event_break_nothing(name: str, terminal: bool, enc
 
 def test_a_result_without_scores_is_an_empty_table_and_no_error() -> None:
     assert result_table(finished(final=None, newcomers=None)).row_count == 0
+
+
+def test_clients_that_could_not_be_scored_are_counted_in_the_result() -> None:
+    final = {"round": 2, "asked": 24, "before": {**SCORES, "clients": 16}}
+    text = shown(
+        finished(final=final, newcomers=None, unscored=["c"] * 8, evaluation_failures=9), console=wide()
+    )
+    text = " ".join(text.split())  # the note is as wide as the table
+    assert "final: 16 of 24 clients scored, 8 failed; " in text
+    assert "10 client failures, 9 of them in evaluation" in text
+    everybody = {**final, "before": {**SCORES, "clients": 24}}
+    assert "scored" not in shown(finished(final=everybody, newcomers=None), console=wide())
+
+
+def wide() -> Console:
+    return recording_console(width=200)
+
+
+def test_an_evaluation_in_which_clients_failed_says_how_many_were_scored() -> None:
+    event = {"event": "evaluation", "round": 1, "asked": 6, "test": {**SCORES, "clients": 4}}
+    assert "accuracy 50.00% ± 10.00%  (4 of 6 clients scored)  balanced" in shown(event)
+
+
+def test_an_evaluation_in_which_everybody_failed_is_a_line_of_dashes() -> None:
+    test = {**dict.fromkeys(SCORES), "clients": 0}
+    text = shown(
+        {"event": "evaluation", "round": 1, "asked": 6, "test": test},
+        finished(final={"round": 1, "asked": 6, "before": test}, newcomers=None, unscored=["c"] * 6),
+        console=wide(),
+    )
+    assert "accuracy – ± –  (0 of 6 clients scored)" in text
+    assert "final: 0 of 6 clients scored, 6 failed" in text
+
+
+def test_a_resumed_run_is_not_called_start() -> None:
+    console = recording_console()
+    watch = Watcher(console, 2, clock=lambda: 0.0)
+    watch(started(event="resumed"))
+    watch._last = float("-inf")
+    watch({"event": "answer", "task": "train", "done": 7, "asked": 30})
+    assert "next round  train 7/30 clients" in recorded(console)

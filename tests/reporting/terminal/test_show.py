@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from feddag.core.errors import InvalidInput
+from feddag.reporting.tables.clients import clients_csv
 from feddag.reporting.terminal.show import show_run
 from tests.reporting.terminal.test_progress import SCORES, finished, started
 from tests.reporting.toys import ALL_HOSTILE, HOSTILE, recorded, recording_console
@@ -93,3 +94,38 @@ def test_hostile_names_are_shown_as_they_are(name: str, encoding: str, tmp_path:
     visible = visible.replace("é", "\\xe9") if encoding == "ascii" else visible
     assert f"model {visible}\n" in text
     assert visible.replace("/", "_") + "\n" in text
+
+
+def test_a_finished_run_shows_its_clusters_and_the_five_worst_clients_by_name(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path)
+    scores = {f"c{i}": {"accuracy": i / 10, "balanced_accuracy": 0, "samples": 4} for i in range(8)}
+    scores["[/b]"] = {"accuracy": 0.05, "balanced_accuracy": 0, "samples": 4}
+    clusters = {client: int(client > "c3") for client in scores}
+    table = clients_csv({"test_clients": scores}, clusters, dict.fromkeys(scores, "m"), {"c0": ["weak"]})
+    (folder / "clients.csv").write_text(table)
+    rows = [line.split() for line in shown(folder).splitlines()]
+    assert ["0", "5", "13.00%"] in rows
+    assert ["1", "4", "55.00%"] in rows
+    assert rows[-5:] == [
+        ["c0", "0", "4", "0.00%", "weak"],
+        ["[/b]", "0", "4", "5.00%"],
+        ["c1", "0", "4", "10.00%"],
+        ["c2", "0", "4", "20.00%"],
+        ["c3", "0", "4", "30.00%"],
+    ]
+
+
+def test_a_run_in_which_nobody_was_scored_has_no_list_of_worst_clients(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path)
+    (folder / "clients.csv").write_text(clients_csv({"unscored": ["a"]}, {"a": 0}, {"a": "m"}, {}))
+    text = shown(folder)
+    assert "lowest" not in text
+    assert ["0", "1", "–"] in [line.split() for line in text.splitlines()]
+
+
+def test_an_enormous_loss_does_not_fill_the_screen(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path, rounds=0, result=False)
+    event = {"event": "evaluation", "round": 1, "test": {**SCORES, "loss": 5.34e22}}
+    with (folder / "events.jsonl").open("a") as file:
+        file.write(json.dumps(event) + "\n")
+    assert "5.34e+22" in shown(folder)

@@ -9,6 +9,7 @@ import pytest
 from feddag.core.errors import InvalidInput
 from feddag.core.seeds import Seed
 from feddag.experiment.recipes import plain_settings, resolve
+from feddag.experiment.settings import Experiment
 from feddag.runs.simulate import build, run
 
 TINY = ("num_rounds=1", "num_clients=2", "fraction_train=1.0", "engine=inline", "training.local_epochs=1")
@@ -42,6 +43,14 @@ def test_a_folder_of_own_data_becomes_an_experiment_on_it(tmp_path: Path, monkey
     assert (experiment.name, experiment.data.name, experiment.num_rounds) == ("my-sites", "own", 2)
     monkeypatch.chdir("/")  # the path in the settings holds from everywhere
     assert build(experiment).clients == ("site0", "site1", "site2")
+
+
+def test_own_data_train_in_more_and_longer_steps_and_settings_still_decide(tmp_path: Path) -> None:
+    folder = str(own_data(tmp_path / "sites"))
+    assert (resolve(folder).training.batch_size, resolve(folder).training.lr) == (16, 0.05)
+    changed = resolve(folder, ["training.lr=0.2"]).training
+    assert (changed.batch_size, changed.lr) == (16, 0.2)
+    assert (Experiment().training.batch_size, Experiment().training.lr) == (64, 0.01), "nothing else changes"
 
 
 def test_a_table_of_own_data_becomes_an_experiment_on_it(tmp_path: Path) -> None:

@@ -60,9 +60,10 @@ def test_the_log_names_versions_machine_source_bytes_and_digests(finished):
     assert started["machine"]["versions"]["torch"]
     assert started["source"]["dataset"] == "digits"
     exchange = next(e for e in events if e["event"] == "exchange")
-    # MLP on 8×8 digits: 17,226 floats down and up; down 7 numbers about training,
+    # MLP on 8×8 digits: 17,226 floats down and up; down 10 numbers and 2 words about training,
     # up the number of examples
-    assert exchange["bytes_down"] == exchange["clients"] * (17_226 * 4 + 7 * 8)
+    local = 10 * 8 + len("sgd") + len("constant")
+    assert exchange["bytes_down"] == exchange["clients"] * (17_226 * 4 + local)
     assert exchange["bytes_up"] == exchange["clients"] * (17_226 * 4 + 8)
     assert len({e["digest"] for e in events if e["event"] in ("start", "round")}) == 5
 

@@ -81,6 +81,7 @@ class ProcessEngine(SimulatedClients):
         self, task: ClientTask, requests: Mapping[ClientId, Any], exchange: Exchange
     ) -> Mapping[ClientId, Answer]:
         """Hand clients to idle workers, those with most samples first, until all have answered or failed."""
+        self.crew.begin_question()
         blocks, sizes = self._share(requests)
         shares = self.site.federation.clients
         waiting = sorted(requests, key=lambda c: (-len(shares[c].train), c), reverse=True)

@@ -27,7 +27,7 @@ from feddag.core.errors import FederationError
 from feddag.core.task import ClientId
 
 START_TIMEOUT = 120.0  # seconds a worker may take to import and connect
-START_ATTEMPTS = 4  # how often one worker is started before the run gives up
+START_ATTEMPTS = 4  # how often one worker is started for one question before the run gives up
 TAIL = 600  # characters of a worker's last words that are repeated
 LONGEST_SOCKET = 100  # characters: systems allow 104 to 108 in the path of a socket
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -141,6 +141,11 @@ class Crew:
         fresh.attempt = attempt
         self.workers[self.workers.index(worker)] = fresh
         self._tell(fresh)
+
+    def begin_question(self) -> None:
+        """Count attempts to start anew: a long run may lose many workers, one question only a few."""
+        for worker in self.workers:
+            worker.attempt = 1
 
     def replace_dead(self) -> None:
         """Replace workers that died while nobody asked them anything: no client lost an answer."""

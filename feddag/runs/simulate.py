@@ -6,6 +6,7 @@ resume(folder)                           # after a kill at any instant: the same
 cluster(experiment)                      # which clients are alike, before any federated training
 """
 
+import contextlib
 import json
 import time
 from pathlib import Path
@@ -205,7 +206,8 @@ def _run_to_the_end(driver: Driver, folder: Path, facts: SimulationFacts) -> Non
             where = f"after round {driver.saved_round}"
         raise Interrupted(f"stopped {where}; go on with: feddag resume {folder}") from None
     except FederationError:
-        driver.checkpoint()
+        with contextlib.suppress(FederationError):  # the first error says what is wrong
+            driver.checkpoint()
         raise
     except OSError as error:  # a file of the result
         raise cannot_write(Path(error.filename or folder), error) from error

@@ -27,7 +27,7 @@ from torch import nn
 
 from feddag.core.errors import InvalidMessage
 from feddag.core.message import NO_RULE, Kind, Rule, Size, is_message
-from feddag.core.params import Layout, Params, state_tensors
+from feddag.core.params import Layout, Params
 from feddag.core.problem import Problem
 
 HUGE = 1e12  # squares of such numbers can still be summed in float32
@@ -56,8 +56,10 @@ class Known:
 
     def network_layout(self, kind: str, prefixes: tuple[str, ...] = ("",)) -> Layout:
         """Names and shapes of those tensors of a network whose names start with a prefix."""
-        tensors = {n: t for n, t in state_tensors(self.network(kind)).items() if n.startswith(prefixes)}
-        return Layout(tuple(tensors), tuple(tuple(t.shape) for t in tensors.values()))
+        whole = Layout.of_module(self.network(kind))
+        kept = [i for i, name in enumerate(whole.names) if name.startswith(prefixes)]
+        names = tuple(whole.names[i] for i in kept)
+        return Layout(names, tuple(whole.shapes[i] for i in kept), whole.buffers & set(names))
 
     def value(self, path: str) -> Any:
         """The value at a path of the request, such as "offer.models"."""

@@ -35,9 +35,9 @@ class TrainControlled:
 class TrainedControlled:
     """What training changed in the model and in the client's control variate."""
 
-    update: Params = sensitive("update")
-    control_change: Params = sensitive("update")
-    examples: int = sensitive("counts")
+    update: Params = sensitive("update", like="params")
+    control_change: Params = sensitive("update", like="control")
+    examples: int = sensitive("counts", least=0)
 
 
 @message

@@ -103,8 +103,8 @@ class Crew:
         """Tell the workers, who import meanwhile, where to call back; `hello` says what they work on."""
         address = str(folder / "socket")
         private = hasattr(socket, "AF_UNIX") and len(address) < LONGEST_SOCKET
-        # Without a name the system chooses one: in a private temporary folder, or a port of this machine.
-        self._listener = Listener(address if private else None, authkey=self._key, backlog=64)
+        # Where the path is too long for a socket: a port of this machine; the key keeps strangers out.
+        self._listener = Listener(address if private else ("127.0.0.1", 0), authkey=self._key, backlog=64)
         self._hello = {"folder": str(folder), **hello}
         for worker in self.workers:
             self._tell(worker)

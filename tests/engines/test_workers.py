@@ -163,7 +163,7 @@ def test_folder_and_socket_are_private(places):
     try:
         assert stat.S_IMODE(engine.folder.stat().st_mode) == 0o700
         assert stat.S_IMODE(lock_of(engine.folder).stat().st_mode) == 0o600
-        # The path of pytest's folder may be too long for a socket: then the system chooses a private one.
+        # The path of pytest's folder may be too long for a socket: then it is a port of this machine.
         if len(str(engine.folder / "socket")) < workers.LONGEST_SOCKET:
             assert stat.S_ISSOCK((engine.folder / "socket").stat().st_mode)
         assert failures(ask(engine)) == {}

@@ -62,7 +62,7 @@ def test_other_settings_are_refused(copy: Path) -> None:
     settings = json.loads((copy / "experiment.json").read_text())
     settings["training"]["lr"] = 0.3
     (copy / "experiment.json").write_text(json.dumps(settings))
-    with pytest.raises(InvalidInput, match="was made with other settings: restore them"):
+    with pytest.raises(InvalidInput, match="has other settings than the run was started with: restore them"):
         resume(copy)
 
 

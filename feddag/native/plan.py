@@ -112,6 +112,7 @@ def describe(module: nn.Module, input_shape: tuple[int, ...]) -> NetworkPlan:
             f"{type(module).__name__}: expected sub-modules `primary`, optionally `secondary`, and a "
             "linear `head`, or an nn.Sequential that ends in nn.Linear"
         )
+    next(_layers(head, head_name))  # a head with its own forward pass or hooks is not trusted either
     branches = tuple(
         _branch(name, layers, shape, len(input_shape), starts) for name, layers in encoders.items()
     )

@@ -61,6 +61,17 @@ def test_a_layer_with_its_own_forward_pass_or_hooks_is_not_trusted() -> None:
         native.describe(TwoEncoders(encoder, None, 5), (2, 9, 8))
 
 
+def test_a_head_with_its_own_forward_pass_is_not_trusted() -> None:
+    class Silent(nn.Linear):
+        def forward(self, features: torch.Tensor) -> torch.Tensor:
+            return 0 * super().forward(features)
+
+    module = TwoEncoders(small_encoder(), None, 5)
+    module.head = Silent(module.head.in_features, module.head.out_features)
+    with pytest.raises(native.Unsupported, match=r"head \(Silent\): not one of torch's own layers"):
+        native.describe(module, (2, 9, 8))
+
+
 def test_tied_and_reparametrised_weights_are_not_taken() -> None:
     encoder = nn.Sequential(nn.Flatten(), nn.Linear(36, 36), nn.ReLU(), nn.Linear(36, 36))
     encoder[3].weight = encoder[1].weight

@@ -24,7 +24,7 @@ Reply_co = TypeVar("Reply_co", covariant=True)
 
 @dataclass(frozen=True)
 class Client:
-    """All a task can see. `validation` and `test` are empty except in the evaluation task."""
+    """All a task can see. `test` is empty except in the evaluation task, `validation` where none is declared."""
 
     id: ClientId
     train: Examples
@@ -53,6 +53,7 @@ class ClientTask(Generic[Request, Reply_co]):
     request: type[Request]
     reply: type[Reply_co]
     sees_test: bool = False
+    sees_validation: bool = False  # also true where `sees_test` is
 
     @property
     def name(self) -> str:
@@ -71,15 +72,20 @@ class ClientTask(Generic[Request, Reply_co]):
 
 def client_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
     """Declare a task; its annotations name the request and reply messages."""
-    return _declare(function, sees_test=False)
+    return _declare(function)
+
+
+def validation_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
+    """Declare a task that may see validation samples: what clients prefer is asked there, never on test samples."""
+    return _declare(function, sees_validation=True)
 
 
 def evaluation_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
     """Declare the task that may see held-out data; there is one in the whole code base."""
-    return _declare(function, sees_test=True)
+    return _declare(function, sees_test=True, sees_validation=True)
 
 
-def _declare(function: Callable[[Request, Client], Reply], sees_test: bool) -> ClientTask[Request, Reply]:
+def _declare(function: Callable[[Request, Client], Reply], **sees: bool) -> ClientTask[Request, Reply]:
     hints = typing.get_type_hints(function)
     kinds = [hint for name, hint in hints.items() if name != "return"]
     if (
@@ -91,7 +97,7 @@ def _declare(function: Callable[[Request, Client], Reply], sees_test: bool) -> C
         raise TypeError(f"task {function.__qualname__} must be (request: message, client: Client) -> message")
     check_declarations(kinds[0])
     check_declarations(hints["return"])
-    return ClientTask(function, kinds[0], hints["return"], sees_test)
+    return ClientTask(function, kinds[0], hints["return"], **sees)
 
 
 def load_task(address: str) -> ClientTask[Any, Any]:

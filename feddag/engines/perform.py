@@ -87,7 +87,7 @@ def perform(
     client = Client(
         id=client_id,
         train=federation.examples(client_id),
-        validation=federation.examples(client_id, "validation") if task.sees_test else nothing,
+        validation=federation.examples(client_id, "validation") if task.sees_validation else nothing,
         test=federation.examples(client_id, "test") if task.sees_test else nothing,
         network=site.network,
         seed=seed,

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Share first, then specialise: clusters begin with one common model and leave it when validation says so.
+
+A cluster *shares* as long as its model is averaged, after every round, with those of its partners. Its *own
+step* is what the updates of its own clients alone would have made of the same model. From time to time the
+members of a cluster weigh both on their validation samples:
+
+    start            a cluster that the common model tells too little leaves at once, with its own warm model
+    shared rounds    who shares leaves when there is evidence against the shared step
+    after them       who shares leaves unless there is evidence for it
+
+Nothing else is trained for this: the shared step is the mean of the own steps.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from annotated_types import Ge, Le
+
+from feddag.core.algorithm import Server
+from feddag.core.averaging import mean
+from feddag.core.clusters import Clusters
+from feddag.core.message import message, options, public, sensitive
+from feddag.core.params import Params
+from feddag.core.task import Client, validation_task
+from feddag.learning.evaluation import logits
+
+Partners = tuple[tuple[int, ...], ...]  # for each cluster, all whose models are averaged to its own; and itself
+
+
+@options
+class SharedStartOptions:
+    """Whether, with whom and for how long clusters share their whole models before they specialise."""
+
+    rounds: Annotated[float, Ge(0), Le(1)] = 0.0  # share of all rounds; 0: clusters train alone from the start
+    partners: Literal["all", "graph", "random"] = "all"  # all clusters; its sources; as many by chance
+    evidence: bool = True  # False: nobody is asked, and everybody shares for exactly these rounds
+    # ρ: the shared step must tell this part of what the own step tells about labels, else a cluster leaves
+    enough: Annotated[float, Ge(0), Le(1)] = 0.5
+    certainty: Annotated[float, Ge(0)] = 2.0  # standard errors by which a difference is evidence
+    checks: Annotated[int, Ge(1)] = 2  # how often who shares is weighed in the shared rounds
+
+    def last(self, num_rounds: int) -> int:
+        """The last of the shared rounds."""
+        return round(self.rounds * num_rounds)
+
+    def due(self, round_: int, num_rounds: int) -> bool:
+        """Whether models are weighed in this round; later as often as before, at the latest in the last round."""
+        last = self.last(num_rounds)
+        every = max(1, math.ceil(last / self.checks))
+        return round_ == last or (round_ < last and round_ % every == 0) or (round_ > last and round_ % every == 0)
+
+
+@message
+class Weigh:
+    """Compare two models on your validation samples."""
+
+    shared: Params = public()
+    own: Params = public()
+    network: str
+    log_prior: np.ndarray = public()  # (classes,): log of the cluster's label shares, a model that sees nothing
+    enough: float
+
+
+@message
+class Weighed:
+    """Sums over a client's validation samples; `lack` is what the shared model lacks, see `weigh`."""
+
+    samples: int = sensitive("scores", least=0)
+    shared: float = sensitive("scores", least=-1e-3, most=1e300)  # losses
+    own: float = sensitive("scores", least=-1e-3, most=1e300)
+    lack: float = sensitive("scores", least=-1e300, most=1e300)
+    squares: float = sensitive("scores", least=0, most=1e300)  # of `lack`
+
+
+@validation_task
+def weigh(request: Weigh, client: Client) -> Weighed:
+    """What the shared model lacks of a sample: ρ·(prior loss − own loss) − (prior loss − shared loss)."""
+    y = client.validation.labels
+    shared, own = (
+        torch.nn.functional.cross_entropy(
+            logits(client, model, client.validation, request.network).double(), y, reduction="none"
+        )
+        for model in (request.shared, request.own)
+    )
+    prior = -torch.from_numpy(request.log_prior)[y]
+    lack = request.enough * (prior - own) - (prior - shared)
+    return Weighed(
+        samples=len(y),
+        shared=float(shared.sum()),
+        own=float(own.sum()),
+        lack=float(lack.sum()),
+        squares=float((lack**2).sum()),
+    )
+
+
+# -- the server's side -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the members of one cluster found, all samples alike."""
+
+    samples: int
+    shared: float  # mean losses
+    own: float
+    lack: float  # mean, and its standard error
+    error: float
+
+    @classmethod
+    def of(cls, replies: Sequence[Weighed]) -> "Evidence":
+        """From the sums of several clients."""
+        n = sum(reply.samples for reply in replies)
+        if n < 2:
+            return cls(n, math.nan, math.nan, math.inf, 0.0)  # without evidence nobody shares
+        shared, own, lack, squares = (
+            sum(getattr(reply, name) for reply in replies) / n for name in ("shared", "own", "lack", "squares")
+        )
+        variance = max(squares - lack**2, 0.0) * n / (n - 1)
+        return cls(n, shared, own, lack, math.sqrt(variance / n))
+
+    def leaves(self, certainty: float, shares_by_default: bool) -> bool:
+        """By default it shares unless it certainly lacks something; afterwards only if it certainly does not."""
+        if shares_by_default:
+            return self.lack > certainty * self.error
+        return not self.lack < -certainty * self.error
+
+
+def partners_of(
+    sharing: Sequence[int], sources: Sequence[Sequence[int]], options: SharedStartOptions, server: Server
+) -> Partners:
+    """For each cluster, whose models are averaged to its own: those of its partners that still share."""
+    found: list[tuple[int, ...]] = []
+    for z, of_z in enumerate(sources):
+        others = [q for q in range(len(sources)) if q != z]
+        if options.partners == "graph":
+            others = [q for q in of_z if q != z]
+        elif options.partners == "random":
+            number = sum(1 for q in of_z if q != z)
+            drawn = (server.seed / "partners" / z).numpy().permutation(others)[:number]
+            others = [int(q) for q in drawn]
+        found.append(tuple(sorted({z, *(q for q in others if q in sharing)})) if z in sharing else (z,))
+    return tuple(found)
+
+
+def averaged(models: Sequence[Params], examples: Mapping[int, int], partners: Partners) -> tuple[Params, ...]:
+    """Every model averaged over its partners, by the samples that were trained on; its own without any."""
+    result = []
+    for z, of_z in enumerate(partners):
+        weights = [examples.get(q, 0) for q in of_z]
+        alone = of_z == (z,) or not sum(weights)
+        result.append(models[z] if alone else mean([models[q] for q in of_z], weights))
+    return tuple(result)
+
+
+def log_priors(counts: Mapping[str, np.ndarray], clusters: Clusters) -> list[np.ndarray]:
+    """Of each cluster, the log of its label shares; one sample is added to each class."""
+    totals = [1.0 + sum(counts[c] for c in members if c in counts) for members in clusters.members]
+    return [np.log(total / np.sum(total)) for total in totals]
+
+
+def share(
+    own: Sequence[Params],
+    examples: Mapping[int, int],
+    sharing: tuple[int, ...],
+    clusters: Clusters,
+    sources: Sequence[Sequence[int]],
+    counts: Mapping[str, np.ndarray],
+    network: str,
+    options: SharedStartOptions,
+    server: Server,
+) -> tuple[tuple[Params, ...], tuple[int, ...]]:
+    """The models of all clusters after a round (0: the start), given their own steps; and who still shares.
+
+    A cluster that leaves keeps its own step; the others are averaged without it.
+    """
+    if not sharing:
+        return tuple(own), ()
+    together = averaged(own, examples, partners_of(sharing, sources, options, server))
+    last = options.last(server.num_rounds)
+    if not options.evidence:
+        sharing = sharing if server.round < last else ()
+    elif options.due(server.round, server.num_rounds):
+        default = server.round < last
+        enough = options.enough if default else 1.0
+        priors = log_priors(counts, clusters)
+        requests = {
+            z: Weigh(shared=together[z], own=own[z], network=network, log_prior=priors[z], enough=enough)
+            for z in sharing
+        }
+        labels = clusters.labels()
+        asked = {c: requests[labels[c]] for c in server.clients if labels.get(c) in requests}
+        replies = server.ask(weigh, asked, quorum=0.0)
+        found = {z: Evidence.of([r for c, r in replies.items() if labels[c] == z]) for z in sharing}
+        sharing = tuple(z for z in sharing if not found[z].leaves(options.certainty, default))
+        server.note(
+            shared_loss=[round(found[z].shared, 4) for z in found],
+            own_loss=[round(found[z].own, 4) for z in found],
+        )
+    server.note(sharing=list(sharing))
+    return averaged(own, examples, partners_of(sharing, sources, options, server)), sharing

@@ -81,7 +81,7 @@ def perform(
     A fault of the client becomes an answer with the reason, and leaves the memory as it was.
     """
     started = time.perf_counter()
-    federation = site.federation
+    federation = site.federation.at(exchange.round)
     nothing = federation.examples(client_id).take(np.empty(0, dtype=np.int64))
     seed = exchange.client_seed(client_id)
     client = Client(

@@ -49,8 +49,12 @@ class Facts(Protocol):
         """Names the data: a run that goes on with other data is refused."""
         ...
 
-    def planted(self) -> Mapping[ClientId, int]:
-        """The planted group of each client; empty where nothing was planted."""
+    def planted(self, round_: int | None = None) -> Mapping[ClientId, int]:
+        """The planted group of each client in a round, by default at the end; empty without groups."""
+        ...
+
+    def drifts(self) -> tuple[dict[str, Any], ...]:
+        """The planted changes of data: client, at, kind, done."""
         ...
 
     def group_names(self) -> Mapping[int, str]:
@@ -73,9 +77,13 @@ class NoFacts:
         """Nothing."""
         return ""
 
-    def planted(self) -> Mapping[ClientId, int]:
+    def planted(self, round_: int | None = None) -> Mapping[ClientId, int]:
         """Nothing."""
         return {}
+
+    def drifts(self) -> tuple[dict[str, Any], ...]:
+        """Nothing."""
+        return ()
 
     def group_names(self) -> Mapping[int, str]:
         """Nothing."""

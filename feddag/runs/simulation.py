@@ -3,6 +3,7 @@
 
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,12 +55,12 @@ class Simulation:
         """Who is there when, as the scenario says; newcomers of the partition join after the last round."""
         federation, newcomers = self.federation, self.federation.newcomers
         return plan_presence(
-            self.experiment.scenario,
+            self.experiment.events,
             tuple(c for c in federation.ids if c not in newcomers),
             self.experiment.num_rounds,
             Seed(self.experiment.seed),
             newcomers,
-            frozenset(c for c in federation.ids if not len(federation.clients[c].train)),
+            frozenset(c for c in federation.ids if not federation.clients[c].size()),
         )
 
     @property
@@ -96,16 +97,23 @@ class SimulationFacts:
     def digest(self) -> str:
         """SHA-256 of the data's source and of who holds which rows."""
         sha = hashlib.sha256(json.dumps(vars(self.federation.source), sort_keys=True).encode())
-        for client in self.federation.ids:
-            share = self.federation.clients[client]
-            for part in (share.train, share.validation, share.test, share.relabel):
-                sha.update(f"{client} {0 if part is None else len(part)} ".encode())
-                sha.update(b"" if part is None else part.tobytes())
+        held = [(client, self.federation.clients[client]) for client in self.federation.ids]
+        for client, phases in sorted(self.federation.phases.items()):
+            held += [(f"{client} {phase.first}", phase.share) for phase in phases]
+        for name, share in held:
+            for part in share.parts():
+                for array in (part.train, part.validation, part.test, part.relabel):
+                    sha.update(f"{name} {0 if array is None else len(array)} ".encode())
+                    sha.update(b"" if array is None else array.tobytes())
         return sha.hexdigest()
 
-    def planted(self) -> Mapping[ClientId, int]:
-        """The planted groups."""
-        return self.federation.groups
+    def planted(self, round_: int | None = None) -> Mapping[ClientId, int]:
+        """The planted groups in a round; not given: at the end."""
+        return self.federation.at(sys.maxsize if round_ is None else round_).groups
+
+    def drifts(self) -> tuple[dict[str, Any], ...]:
+        """The planted changes of the clients' data."""
+        return tuple(vars(drift) for drift in self.federation.drifts)
 
     def group_names(self) -> Mapping[int, str]:
         """What the planted groups are, in words."""

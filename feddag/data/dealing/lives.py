@@ -29,21 +29,21 @@ def shares_of_lives(
         share = next(own)
         if keep:
             kept = part_of(before, keep, seed / "keep" / k)
-            joined = {split: np.union1d(getattr(kept, split), getattr(share, split)) for split in SPLITS}
-            share = Share(**joined, relabel=relabel)
+            joined = [np.union1d(getattr(kept, split), getattr(share, split)) for split in SPLITS]
+            share = Share(*joined, relabel=relabel)
         shares.append(share)
     return shares
 
 
 def part_of(share: Share, fraction: float, seed: Seed, *, last: bool = False) -> Share:
     """A random part of a share; parts of equal seeds are nested, and `last` is the rest of the others."""
-    chosen = {}
+    chosen: list[np.ndarray] = []
     for split in SPLITS:
         rows: np.ndarray = getattr(share, split)
         order = (seed / split).numpy().permutation(len(rows))
         count = min(max(round(fraction * len(rows)), int(split == "train")), len(rows))
-        chosen[split] = rows[np.sort(order[count:] if last else order[:count])]
-    return Share(**chosen, relabel=share.relabel)
+        chosen.append(rows[np.sort(order[count:] if last else order[:count])])
+    return Share(*chosen, relabel=share.relabel)
 
 
 def timeline(

@@ -3,6 +3,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from feddag.core.text import plural
 from feddag.reporting.colours import PALETTE
@@ -42,7 +43,12 @@ def phases(runs: Sequence[RunData]) -> Block | None:
                      "marker": {"color": PALETTE[k % len(PALETTE)]}}
                 )  # fmt: skip
         names = axis("", autorange="reversed", showticklabels=len(started) > 1)
-        layout = {"barmode": "stack", "xaxis": axis(unit), "yaxis": names, "hovermode": "closest"}
+        layout: dict[str, Any] = {
+            "barmode": "stack",
+            "xaxis": axis(unit),
+            "yaxis": names,
+            "hovermode": "closest",
+        }
         layout |= {"legend": {"y": -0.35}, "showlegend": True}
         if traces:
             plots.append(Plot(f"cost-{key}", title, traces, layout, 210 + 30 * len(started)))

@@ -65,6 +65,7 @@ class Federation:
     group_names: Mapping[int, str] = field(default_factory=dict)  # planted group → what it is, in words
     newcomers: tuple[str, ...] = ()  # clients that join later
     notes: Mapping[str, str] = field(default_factory=dict)  # e.g. "partition": "lda, class-wise form"
+    columns: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of tables, see Problem
 
     def __post_init__(self) -> None:
         if not self.clients:
@@ -96,7 +97,8 @@ class Federation:
     def problem(self) -> Problem:
         """What a server may know of these data."""
         integer_codes = self.train.x.dtype.kind in "iu" and self.scaling.unit == 1.0
-        return Problem(self.input_shape, self.num_classes, self.class_names, self.scaling, integer_codes)
+        known = (self.class_names, self.scaling, integer_codes, self.columns)
+        return Problem(self.input_shape, self.num_classes, *known)
 
     def counts(self, split: str = "train") -> np.ndarray:
         """Class counts of every client, `(clients, num_classes)`, rows in the order of `ids`."""

@@ -12,7 +12,9 @@ import typer
 from feddag.cli.cluster import cluster
 from feddag.cli.compare import compare
 from feddag.cli.data import app as data_app
+from feddag.cli.models import predict
 from feddag.cli.options import terminal
+from feddag.cli.report import report
 from feddag.cli.run import resume, run, show
 from feddag.cli.scenario import app as scenario_app
 
@@ -25,7 +27,16 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (run, resume, cluster, compare, show):
+COMMANDS = (
+    run,
+    resume,
+    cluster,
+    compare,
+    show,
+    report,
+    predict,
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(data_app, name="data")
 app.add_typer(scenario_app, name="scenario")

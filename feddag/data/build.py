@@ -97,6 +97,7 @@ def partition_dataset(
         source=dataset.source,
         scaling=dataset.scaling,
         class_names=dataset.class_names,
+        columns=dataset.columns,
         groups=dict(zip(ids, groups or (), strict=False)),
         group_names=group_names,
         newcomers=choose_newcomers(ids, partition.newcomers, (seed / "newcomers").numpy()),

@@ -96,9 +96,9 @@ class Federation:
     group_names: Mapping[int, str] = field(default_factory=dict)  # planted group → what it is, in words
     newcomers: tuple[str, ...] = ()  # clients that join later
     notes: Mapping[str, str] = field(default_factory=dict)  # e.g. "partition": "lda, class-wise form"
-    phases: Mapping[str, tuple[Phase, ...]] = field(
-        default_factory=dict
-    )  # later lives of clients that change
+    columns: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of tables, see Problem
+    # Later lives of clients whose data change.
+    phases: Mapping[str, tuple[Phase, ...]] = field(default_factory=dict)
     drifts: tuple[Drift, ...] = ()  # in the order of their rounds
     _views: dict[int, "Federation"] = field(default_factory=dict, repr=False, compare=False)
 
@@ -157,7 +157,8 @@ class Federation:
     def problem(self) -> Problem:
         """What a server may know of these data."""
         integer_codes = self.train.x.dtype.kind in "iu" and self.scaling.unit == 1.0
-        return Problem(self.input_shape, self.num_classes, self.class_names, self.scaling, integer_codes)
+        known = (self.class_names, self.scaling, integer_codes, self.columns)
+        return Problem(self.input_shape, self.num_classes, *known)
 
     def counts(self, split: str = "train") -> np.ndarray:
         """Class counts of every client, `(clients, num_classes)`, rows in the order of `ids`."""

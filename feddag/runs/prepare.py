@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from feddag.core.algorithm import Algorithm
 from feddag.core.deployment import Deployment
+from feddag.core.engine import Exchange
 from feddag.core.params import state_tensors
 from feddag.core.problem import Problem
 from feddag.core.task import ClientId
@@ -61,8 +62,8 @@ class Facts(Protocol):
         """What the planted groups are, in words."""
         ...
 
-    def personal(self, client: ClientId, deployment: Deployment) -> Deployment:
-        """A deployment with what this client remembers put in place."""
+    def personal(self, client: ClientId, deployment: Deployment, exchange: Exchange) -> Deployment:
+        """A deployment with what this client remembers put in place, adapted as in an evaluation."""
         ...
 
 
@@ -89,6 +90,6 @@ class NoFacts:
         """Nothing."""
         return {}
 
-    def personal(self, client: ClientId, deployment: Deployment) -> Deployment:
+    def personal(self, client: ClientId, deployment: Deployment, exchange: Exchange) -> Deployment:
         """What the server sends; personal parts stay with the client."""
         return deployment

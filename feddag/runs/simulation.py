@@ -12,15 +12,17 @@ from typing import Any
 
 from feddag.core.algorithm import Algorithm
 from feddag.core.deployment import Deployment
+from feddag.core.engine import Exchange
 from feddag.core.errors import InvalidInput
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientId
 from feddag.data.federation import Federation
 from feddag.engines.inline import InlineEngine
 from feddag.engines.memories import Memories
-from feddag.engines.perform import Site
+from feddag.engines.perform import Site, client_at, single_threaded
 from feddag.engines.process import ProcessEngine
 from feddag.experiment.settings import Experiment
+from feddag.learning.evaluation import serve
 from feddag.runs.given_data import federation_for
 from feddag.runs.prepare import Prepared, prepare
 from feddag.runs.presence import PlannedPresence, plan_presence
@@ -89,6 +91,7 @@ class SimulationFacts:
 
     federation: Federation
     memories: Memories
+    site: Site | None = None  # to adapt models; without it they are reported as the server sends them
 
     def about(self) -> dict[str, Any]:
         """Where the data came from."""
@@ -119,9 +122,17 @@ class SimulationFacts:
         """What the planted groups are, in words."""
         return self.federation.group_names
 
-    def personal(self, client: ClientId, deployment: Deployment) -> Deployment:
-        """What the client would use: its own parts put back."""
-        return deployment.recall(self.memories.get(client))
+    def personal(self, client: ClientId, deployment: Deployment, exchange: Exchange) -> Deployment:
+        """What the client would use: its own parts put back, and adapted where the method does so."""
+        memory = self.memories.get(client)
+        if deployment.adapt is None or self.site is None:
+            return deployment.recall(memory)
+        asked = client_at(self.site, client, exchange, memory, sees_test=True)
+        try:
+            with single_threaded(), (asked.seed / "ambient").ambient():
+                return serve(asked, deployment)
+        except Exception:  # then its evaluation has failed too, and has said why
+            return deployment.recall(memory)
 
 
 def build(experiment: Experiment, data: Any = None) -> Simulation:

@@ -29,8 +29,10 @@ def shares_of_lives(
         share = next(own)
         if keep:
             kept = part_of(before, keep, seed / "keep" / k)
-            joined = [np.union1d(getattr(kept, split), getattr(share, split)) for split in SPLITS]
-            share = Share(*joined, relabel=relabel)
+            train, validation, test = (
+                np.union1d(getattr(kept, split), getattr(share, split)) for split in SPLITS
+            )
+            share = Share(train, validation, test, relabel)
         shares.append(share)
     return shares
 
@@ -43,7 +45,8 @@ def part_of(share: Share, fraction: float, seed: Seed, *, last: bool = False) ->
         order = (seed / split).numpy().permutation(len(rows))
         count = min(max(round(fraction * len(rows)), int(split == "train")), len(rows))
         chosen.append(rows[np.sort(order[count:] if last else order[:count])])
-    return Share(*chosen, relabel=share.relabel)
+    train, validation, test = chosen
+    return Share(train, validation, test, share.relabel)
 
 
 def timeline(

@@ -24,7 +24,7 @@ Reply_co = TypeVar("Reply_co", covariant=True)
 
 @dataclass(frozen=True)
 class Client:
-    """All a task can see. `test` is empty except in the evaluation task, `validation` where none is declared."""
+    """All a task can see. `validation` and `test` are empty unless the task is declared to see them."""
 
     id: ClientId
     train: Examples
@@ -76,7 +76,7 @@ def client_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Requ
 
 
 def validation_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
-    """Declare a task that may see validation samples: what clients prefer is asked there, never on test samples."""
+    """Declare a task that may see validation samples, to say which model suits them; never test samples."""
     return _declare(function, sees_validation=True)
 
 

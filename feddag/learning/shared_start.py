@@ -14,29 +14,34 @@ Nothing else is trained for this: the shared step is the mean of the own steps.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 import torch
 from annotated_types import Ge, Le
 
 from feddag.core.algorithm import Server
-from feddag.core.averaging import mean
+from feddag.core.averaging import Mean, mean
 from feddag.core.clusters import Clusters
 from feddag.core.message import message, options, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, validation_task
 from feddag.learning.evaluation import logits
+from feddag.learning.signature import Signature
 
-Partners = tuple[tuple[int, ...], ...]  # for each cluster, all whose models are averaged to its own; and itself
+Partners = tuple[
+    tuple[int, ...], ...
+]  # for each cluster, all whose models are averaged to its own; and itself
 
 
 @options
 class SharedStartOptions:
     """Whether, with whom and for how long clusters share their whole models before they specialise."""
 
-    rounds: Annotated[float, Ge(0), Le(1)] = 0.0  # share of all rounds; 0: clusters train alone from the start
+    rounds: Annotated[float, Ge(0), Le(1)] = (
+        0.0  # share of all rounds; 0: clusters train alone from the start
+    )
     partners: Literal["all", "graph", "random"] = "all"  # all clusters; its sources; as many by chance
     evidence: bool = True  # False: nobody is asked, and everybody shares for exactly these rounds
     # ρ: the shared step must tell this part of what the own step tells about labels, else a cluster leaves
@@ -49,10 +54,9 @@ class SharedStartOptions:
         return round(self.rounds * num_rounds)
 
     def due(self, round_: int, num_rounds: int) -> bool:
-        """Whether models are weighed in this round; later as often as before, at the latest in the last round."""
+        """Whether models are weighed in this round: at the start, regularly, and in the last shared one."""
         last = self.last(num_rounds)
-        every = max(1, math.ceil(last / self.checks))
-        return round_ == last or (round_ < last and round_ % every == 0) or (round_ > last and round_ % every == 0)
+        return round_ in (0, last) or round_ % max(1, math.ceil(last / self.checks)) == 0
 
 
 @message
@@ -62,7 +66,9 @@ class Weigh:
     shared: Params = public()
     own: Params = public()
     network: str
-    log_prior: np.ndarray = public()  # (classes,): log of the cluster's label shares, a model that sees nothing
+    log_prior: np.ndarray = (
+        public()
+    )  # (classes,): log of the cluster's label shares, a model that sees nothing
     enough: float
 
 
@@ -118,13 +124,14 @@ class Evidence:
         if n < 2:
             return cls(n, math.nan, math.nan, math.inf, 0.0)  # without evidence nobody shares
         shared, own, lack, squares = (
-            sum(getattr(reply, name) for reply in replies) / n for name in ("shared", "own", "lack", "squares")
+            sum(getattr(reply, name) for reply in replies) / n
+            for name in ("shared", "own", "lack", "squares")
         )
         variance = max(squares - lack**2, 0.0) * n / (n - 1)
         return cls(n, shared, own, lack, math.sqrt(variance / n))
 
     def leaves(self, certainty: float, shares_by_default: bool) -> bool:
-        """By default it shares unless it certainly lacks something; afterwards only if it certainly does not."""
+        """A cluster that shares by default needs evidence against it; another one needs evidence for it."""
         if shares_by_default:
             return self.lack > certainty * self.error
         return not self.lack < -certainty * self.error
@@ -157,49 +164,81 @@ def averaged(models: Sequence[Params], examples: Mapping[int, int], partners: Pa
     return tuple(result)
 
 
-def log_priors(counts: Mapping[str, np.ndarray], clusters: Clusters) -> list[np.ndarray]:
-    """Of each cluster, the log of its label shares; one sample is added to each class."""
-    totals = [1.0 + sum(counts[c] for c in members if c in counts) for members in clusters.members]
-    return [np.log(total / np.sum(total)) for total in totals]
+class Sharers(Protocol):
+    """What is needed of a state: who is where, learns from whom, holds which labels, and still shares."""
+
+    clusters: Clusters
+    sources: tuple[tuple[int, ...], ...]
+    signatures: dict[str, Signature]
+    sharing: tuple[int, ...]
+
+
+def label_counts(state: Sharers) -> list[np.ndarray]:
+    """The number of samples of every class, in each cluster."""
+    counts = {client: signature.counts for client, signature in state.signatures.items()}
+    nothing = np.zeros_like(next(iter(counts.values())))
+    return [sum((counts.get(c, nothing) for c in members), nothing) for members in state.clusters.members]
 
 
 def share(
+    state: Any,
     own: Sequence[Params],
-    examples: Mapping[int, int],
-    sharing: tuple[int, ...],
-    clusters: Clusters,
-    sources: Sequence[Sequence[int]],
-    counts: Mapping[str, np.ndarray],
+    means: Mapping[int, Mean[Any]] | None,
     network: str,
     options: SharedStartOptions,
     server: Server,
-) -> tuple[tuple[Params, ...], tuple[int, ...]]:
-    """The models of all clusters after a round (0: the start), given their own steps; and who still shares.
+) -> Any:
+    """The state after a round, given the own steps of all clusters and their replies (None: the start).
 
     A cluster that leaves keeps its own step; the others are averaged without it.
     """
+    sharing, last = state.sharing, options.last(server.num_rounds)
     if not sharing:
-        return tuple(own), ()
-    together = averaged(own, examples, partners_of(sharing, sources, options, server))
-    last = options.last(server.num_rounds)
+        return replace(state, models=tuple(own))
+    if means is None:
+        examples = {z: int(counts.sum()) for z, counts in enumerate(label_counts(state))}
+    else:
+        examples = {z: found.reply.examples for z, found in means.items()}
     if not options.evidence:
         sharing = sharing if server.round < last else ()
     elif options.due(server.round, server.num_rounds):
+        together = averaged(own, examples, partners_of(sharing, state.sources, options, server))
         default = server.round < last
-        enough = options.enough if default else 1.0
-        priors = log_priors(counts, clusters)
-        requests = {
-            z: Weigh(shared=together[z], own=own[z], network=network, log_prior=priors[z], enough=enough)
-            for z in sharing
-        }
-        labels = clusters.labels()
-        asked = {c: requests[labels[c]] for c in server.clients if labels.get(c) in requests}
-        replies = server.ask(weigh, asked, quorum=0.0)
-        found = {z: Evidence.of([r for c, r in replies.items() if labels[c] == z]) for z in sharing}
+        found = weighed(own, together, state, network, options.enough if default else 1.0, server)
         sharing = tuple(z for z in sharing if not found[z].leaves(options.certainty, default))
-        server.note(
-            shared_loss=[round(found[z].shared, 4) for z in found],
-            own_loss=[round(found[z].own, 4) for z in found],
-        )
     server.note(sharing=list(sharing))
-    return averaged(own, examples, partners_of(sharing, sources, options, server)), sharing
+    partners = partners_of(sharing, state.sources, options, server)
+    return replace(state, models=averaged(own, examples, partners), sharing=sharing)
+
+
+def weighed(
+    own: Sequence[Params],
+    together: Sequence[Params],
+    state: Sharers,
+    network: str,
+    enough: float,
+    server: Server,
+) -> dict[int, Evidence]:
+    """Ask all members of the clusters that share to compare both models."""
+    labels, counts = state.clusters.labels(), label_counts(state)
+    requests = {
+        z: Weigh(
+            shared=together[z],
+            own=own[z],
+            network=network,
+            log_prior=np.log((counts[z] + 1) / (counts[z] + 1).sum()),  # one sample is added to each class
+            enough=enough,
+        )
+        for z in state.sharing
+    }
+    asked = {c: requests[labels[c]] for c in server.clients if labels.get(c) in requests}
+    replies = server.ask(weigh, asked, quorum=0.0)
+    found = {z: Evidence.of([r for c, r in replies.items() if labels[c] == z]) for z in state.sharing}
+    server.note(
+        weighed={
+            str(z): {"samples": e.samples, "shared": e.shared, "own": e.own, "lack": e.lack, "error": e.error}
+            for z, e in found.items()
+            if e.samples > 1
+        }
+    )
+    return found

@@ -47,7 +47,7 @@ class SharedStartOptions:
     # ρ: the shared step must tell this part of what the own step tells about labels, else a cluster leaves
     enough: Annotated[float, Ge(0), Le(1)] = 0.5
     certainty: Annotated[float, Ge(0)] = 2.0  # standard errors by which a difference is evidence
-    checks: Annotated[int, Ge(1)] = 2  # how often who shares is weighed in the shared rounds
+    checks: Annotated[int, Ge(1)] = 1  # how often models are weighed in the shared rounds, at even distances
 
     def last(self, num_rounds: int) -> int:
         """The last of the shared rounds."""
@@ -199,16 +199,16 @@ def share(
         examples = {z: int(counts.sum()) for z, counts in enumerate(label_counts(state))}
     else:
         examples = {z: found.reply.examples for z, found in means.items()}
+    together = averaged(own, examples, partners_of(sharing, state.sources, options, server))
     if not options.evidence:
-        sharing = sharing if server.round < last else ()
-    elif options.due(server.round, server.num_rounds):
-        together = averaged(own, examples, partners_of(sharing, state.sources, options, server))
+        return replace(state, models=together, sharing=sharing if server.round < last else ())
+    if options.due(server.round, server.num_rounds):
         default = server.round < last
         found = weighed(own, together, state, network, options.enough if default else 1.0, server)
         sharing = tuple(z for z in sharing if not found[z].leaves(options.certainty, default))
+        together = averaged(own, examples, partners_of(sharing, state.sources, options, server))
     server.note(sharing=list(sharing))
-    partners = partners_of(sharing, state.sources, options, server)
-    return replace(state, models=averaged(own, examples, partners), sharing=sharing)
+    return replace(state, models=together, sharing=sharing)
 
 
 def weighed(
@@ -219,7 +219,7 @@ def weighed(
     enough: float,
     server: Server,
 ) -> dict[int, Evidence]:
-    """Ask all members of the clusters that share to compare both models."""
+    """Ask those of the cohort (at the start: of all clients) whose clusters share to compare both models."""
     labels, counts = state.clusters.labels(), label_counts(state)
     requests = {
         z: Weigh(
@@ -231,7 +231,7 @@ def weighed(
         )
         for z in state.sharing
     }
-    asked = {c: requests[labels[c]] for c in server.clients if labels.get(c) in requests}
+    asked = {c: requests[labels[c]] for c in server.cohort if labels.get(c) in requests}
     replies = server.ask(weigh, asked, quorum=0.0)
     found = {z: Evidence.of([r for c, r in replies.items() if labels[c] == z]) for z in state.sharing}
     server.note(

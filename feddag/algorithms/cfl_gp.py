@@ -133,6 +133,7 @@ class CFLGP:
     normalise: bool = False  # gradients of length 1; authors: commented out, so large losses dominate
 
     tasks = (train, ask_gradients, train_with_gradient)
+    needs_single_updates: ClassVar[str] = "compares the gradients of single clients"
     clusters_at_start: ClassVar[bool] = True
 
     def start(self, server: Server) -> State:

@@ -113,6 +113,7 @@ class FedGWC:
     epsilon: Annotated[float, Ge(0)] = 5e-5  # settled below this; authors: 1e-5, which takes 200+ rounds
 
     tasks = (train_with_losses, compare)
+    needs_single_updates: ClassVar[str] = "weighs clients by their own losses and updates"
     clusters_at_start: ClassVar[bool] = False
 
     def start(self, server: Server) -> State:

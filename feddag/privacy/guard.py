@@ -8,7 +8,8 @@ The client holds the guard, not the server. Its own limits (`limits.toml`) come 
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -141,6 +142,15 @@ class Guard:
         """Whether `sgd` must protect single samples; what is only scored stays with the client."""
         return self.options.dpsgd and not self.task.sees_test
 
+    @contextmanager
+    def inside(self, task: ClientTask) -> Iterator[None]:
+        """Protect the answer of another task, which will leave only as a part of a masked sum."""
+        outer, self.task, self.part_of_sum = self.task, task, True
+        try:
+            yield
+        finally:
+            self.task, self.part_of_sum = outer, False
+
     # -- the way out -------------------------------------------------------------------------------------
 
     def release(self, reply: Any, client: Client) -> Any:
@@ -249,8 +259,3 @@ def _zeros(item: Any) -> Any:
     if isinstance(item, tuple):
         return tuple(_zeros(part) for part in item)
     return {key: _zeros(part) for key, part in item.items()}
-
-
-def mechanisms(entries: Iterable[Entry]) -> set[str]:
-    """All ways in which something left."""
-    return {entry.mechanism for entry in entries}

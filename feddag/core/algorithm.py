@@ -138,7 +138,9 @@ class Server:
         `seed` belongs to questions that are parts of another one.
         """
         requests = requests_at_round(requests, self.round, self.num_rounds)
-        seed = self.question_seed() if seed is None else seed
+        if seed is None:
+            seed = self.question_seed
+            self.questions += 1
         done = itertools.count(1)
         progress = partial(self.on_answer, task)
         exchange = Exchange(
@@ -159,12 +161,11 @@ class Server:
             raise missed from next((a.error for a in answers.values() if a.error), None)
         return replies
 
+    @property
     def question_seed(self) -> Seed:
-        """The seed of the next question."""
+        """Randomness of the next question."""
         # Keyed by the question's rank, not the task's name: batches then agree across algorithms.
-        seed = self.seed / self.purpose / self.round / "question" / self.questions
-        self.questions += 1
-        return seed
+        return self.seed / self.purpose / self.round / "question" / self.questions
 
     def _checked(
         self, task: ClientTask, requests: Mapping[ClientId, Any], answers: Mapping[ClientId, Answer]

@@ -17,7 +17,7 @@ from feddag.core.task import Client, ClientId, ClientTask
 from feddag.data.federation import Federation
 from feddag.learning.backends import select_backend
 from feddag.models import Networks
-from feddag.privacy.guard import Protection
+from feddag.privacy.guard import Guard, Protection
 
 MOST_SCORES = 64
 
@@ -72,6 +72,32 @@ def single_threaded() -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
+def client_at(
+    site: Site,
+    client_id: ClientId,
+    exchange: Exchange,
+    memory: Mapping[str, Params | np.ndarray],
+    sees_test: bool,
+    guard: Guard | None = None,
+) -> Client:
+    """A client as a task sees it."""
+    federation = site.federation.at(exchange.round)
+    nothing = federation.examples(client_id).take(np.empty(0, dtype=np.int64))
+    return Client(
+        id=client_id,
+        train=federation.examples(client_id),
+        validation=federation.examples(client_id, "validation") if sees_test else nothing,
+        test=federation.examples(client_id, "test") if sees_test else nothing,
+        network=site.network,
+        seed=exchange.client_seed(client_id),
+        shared_seed=exchange.shared_seed,
+        memory=dict(memory),
+        backend=site.backend,
+        known_scores=site.known_scores if sees_test else None,
+        privacy=guard,
+    )
+
+
 def perform(
     site: Site,
     task: ClientTask,
@@ -85,25 +111,10 @@ def perform(
     A fault of the client becomes an answer with the reason, and leaves the memory as it was.
     """
     started = time.perf_counter()
-    federation = site.federation
-    nothing = federation.examples(client_id).take(np.empty(0, dtype=np.int64))
-    seed = exchange.client_seed(client_id)
     guard = site.privacy.guard(client_id, task, exchange) if site.privacy is not None else None
-    client = Client(
-        id=client_id,
-        train=federation.examples(client_id),
-        validation=federation.examples(client_id, "validation") if task.sees_test else nothing,
-        test=federation.examples(client_id, "test") if task.sees_test else nothing,
-        network=site.network,
-        seed=seed,
-        shared_seed=exchange.shared_seed,
-        memory=dict(memory),
-        backend=site.backend,
-        known_scores=site.known_scores if task.sees_test else None,
-        privacy=guard,
-    )
+    client = client_at(site, client_id, exchange, memory, task.sees_test, guard)
     try:
-        with (seed / "ambient").ambient():
+        with (client.seed / "ambient").ambient():
             reply = task(request, client)
         if guard is not None:  # nothing leaves before it stands in the ledger
             reply = guard.release(reply, client)

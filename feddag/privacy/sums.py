@@ -43,7 +43,8 @@ class SecureSums:
     ) -> dict[int, Mean[Any]]:
         """The mean of every group that is large enough and stays so to the end; the others are noted."""
         # The question itself has the seed that it would have without masks: clients compute the same.
-        seed = server.question_seed()
+        seed = server.question_seed
+        server.questions += 1
         session = "/".join((str(seed.root), *seed.path))
         members = self._members(server, requests, groups, seed)
         asked = [client for group in members.values() for client in group]
@@ -158,7 +159,8 @@ class CentralNoise:
         quorum: float | None,
     ) -> dict[int, Mean[Any]]:
         """All clients count the same: then one client moves the sum by at most the clipping norm."""
-        seed = server.question_seed()
+        seed = server.question_seed
+        server.questions += 1
         grouped: dict[int, dict[ClientId, Any]] = {}
         for client, reply in server.ask(task, requests, quorum, seed=seed).items():
             grouped.setdefault(groups[client] if groups else 0, {})[client] = reply

@@ -170,7 +170,7 @@ def _drive(simulation: Simulation, folder: Path, watch: Watch) -> None:
     with lock_folder(folder):
         engine = simulation.open_engine(folder / "memories")
         try:
-            facts = SimulationFacts(simulation.federation, engine.memories)
+            facts = SimulationFacts(simulation.federation, engine.memories, simulation.site)
             about = _describe(simulation, engine, folder)
             drive(simulation.prepared, engine, simulation.presence, facts, folder, watch, about)
         finally:

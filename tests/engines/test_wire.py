@@ -78,6 +78,4 @@ def test_data_that_do_not_fit_together_are_refused_by_name() -> None:
 def test_a_late_node_with_a_class_nobody_knows_is_told_so() -> None:
     assert fits(TABLE, TABLE) == ""
     assert fits(replace(TABLE, class_names=("benign",), num_classes=1), TABLE) == ""
-    assert "'unclear' is not one of the run" in fits(
-        replace(TABLE, class_names=("benign", "unclear")), TABLE
-    )
+    assert "'unclear' is not one of the run" in fits(replace(TABLE, class_names=("benign", "unclear")), TABLE)

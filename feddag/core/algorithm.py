@@ -118,8 +118,7 @@ class Server:
         A reply that breaks the contract of its task is refused here: it counts as a failure of its client.
         """
         requests = requests_at_round(requests, self.round, self.num_rounds)
-        # Keyed by the question's rank, not the task's name: batches then agree across algorithms.
-        seed = self.seed / self.purpose / self.round / "question" / self.questions
+        seed = self.question_seed
         self.questions += 1
         done = itertools.count(1)
         progress = partial(self.on_answer, task)
@@ -140,6 +139,12 @@ class Server:
             missed = QuorumMissed(task.name, self.round, len(replies), needed, len(requests), failures)
             raise missed from next((a.error for a in answers.values() if a.error), None)
         return replies
+
+    @property
+    def question_seed(self) -> Seed:
+        """Randomness of the next question."""
+        # Keyed by the question's rank, not the task's name: batches then agree across algorithms.
+        return self.seed / self.purpose / self.round / "question" / self.questions
 
     def _checked(
         self, task: ClientTask, requests: Mapping[ClientId, Any], answers: Mapping[ClientId, Answer]

@@ -68,6 +68,30 @@ def single_threaded() -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
+def client_at(
+    site: Site,
+    client_id: ClientId,
+    exchange: Exchange,
+    memory: Mapping[str, Params | np.ndarray],
+    sees_test: bool,
+) -> Client:
+    """A client as a task sees it."""
+    federation = site.federation.at(exchange.round)
+    nothing = federation.examples(client_id).take(np.empty(0, dtype=np.int64))
+    return Client(
+        id=client_id,
+        train=federation.examples(client_id),
+        validation=federation.examples(client_id, "validation") if sees_test else nothing,
+        test=federation.examples(client_id, "test") if sees_test else nothing,
+        network=site.network,
+        seed=exchange.client_seed(client_id),
+        shared_seed=exchange.shared_seed,
+        memory=dict(memory),
+        backend=site.backend,
+        known_scores=site.known_scores if sees_test else None,
+    )
+
+
 def perform(
     site: Site,
     task: ClientTask,
@@ -81,23 +105,9 @@ def perform(
     A fault of the client becomes an answer with the reason, and leaves the memory as it was.
     """
     started = time.perf_counter()
-    federation = site.federation
-    nothing = federation.examples(client_id).take(np.empty(0, dtype=np.int64))
-    seed = exchange.client_seed(client_id)
-    client = Client(
-        id=client_id,
-        train=federation.examples(client_id),
-        validation=federation.examples(client_id, "validation") if task.sees_test else nothing,
-        test=federation.examples(client_id, "test") if task.sees_test else nothing,
-        network=site.network,
-        seed=seed,
-        shared_seed=exchange.shared_seed,
-        memory=dict(memory),
-        backend=site.backend,
-        known_scores=site.known_scores if task.sees_test else None,
-    )
+    client = client_at(site, client_id, exchange, memory, task.sees_test)
     try:
-        with (seed / "ambient").ambient():
+        with (client.seed / "ambient").ambient():
             reply = task(request, client)
         codec.validate(reply)
     except Exception as error:

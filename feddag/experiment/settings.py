@@ -182,8 +182,8 @@ class Experiment(_Section):
     algorithm: Annotated[AlgorithmConfig, _named("name")] = Field(
         default=AlgorithmConfig(), description="which method"
     )
-    scenario: ScenarioConfig = Field(
-        default=ScenarioConfig(), description="who joins, leaves and comes back during the run"
+    scenario: Annotated[ScenarioConfig, _named("name")] = Field(
+        default=ScenarioConfig(), description="who joins, leaves and comes back, and whose data change"
     )
     training: LocalTraining = Field(default=LocalTraining(), description="how a client trains")
     num_rounds: int = Field(default=30, ge=1, le=MAX_ROUNDS, description="communication rounds")
@@ -217,6 +217,19 @@ class Experiment(_Section):
                 value = shown(str(path))
                 raise ValueError(f"data.{name} = {value}: expected a path that this system allows") from None
         return self
+
+    @model_validator(mode="after")
+    def _scenario_is_known(self) -> Self:
+        try:
+            self.scenario.resolved(self.num_rounds)
+        except ValueError as error:
+            raise ValueError(f"scenario.name = {shown(self.scenario.name)}: {error}") from None
+        return self
+
+    @property
+    def events(self) -> ScenarioConfig:
+        """The scenario with the events that its name stands for."""
+        return self.scenario.resolved(self.num_rounds)
 
     def build_algorithm(self) -> Algorithm:
         """The algorithm this experiment runs."""

@@ -2,6 +2,7 @@
 """The one evaluation task: a client scores what a Deployment gives it, on its own held-out samples."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
@@ -112,16 +113,23 @@ def score(client: Client, served: Deployment, examples: Examples) -> Scores:
     return client.known_scores[key]
 
 
+def log_probabilities(client: Client, served: Deployment, examples: Examples) -> Tensor:
+    """Log-probabilities of all classes under a concrete deployment, a mixture mixed, (n, classes) float64."""
+    outputs = [logits(client, model, examples, served.network) for model in served.models]
+    return mixed_log_probabilities(outputs, served.weights)
+
+
+def mixed_log_probabilities(outputs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """From the outputs of each model to the log-probabilities of their mixture."""
+    single = [output.double().log_softmax(1) for output in outputs]
+    if len(single) == 1:
+        return single[0]
+    shares = torch.tensor(weights, dtype=torch.float64)
+    return (torch.stack(single) + (shares / shares.sum()).log().view(-1, 1, 1)).logsumexp(0)
+
+
 def _score(client: Client, served: Deployment, examples: Examples) -> Scores:
-    log_probabilities = [
-        logits(client, model, examples, served.network).double().log_softmax(1) for model in served.models
-    ]
-    if len(log_probabilities) > 1:
-        shares = torch.tensor(served.weights, dtype=torch.float64)
-        stacked = torch.stack(log_probabilities) + (shares / shares.sum()).log().view(-1, 1, 1)
-        mixed = stacked.logsumexp(0)
-    else:
-        mixed = log_probabilities[0]
+    mixed = log_probabilities(client, served, examples)
     right = examples.y[(mixed.argmax(1) == examples.labels).numpy()]
     loss = -mixed.gather(1, examples.labels.view(-1, 1)).sum() if len(examples) else torch.zeros(())
     return Scores(

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from feddag.core.algorithm import Algorithm
 from feddag.core.deployment import Deployment
+from feddag.core.engine import Exchange
 from feddag.core.params import state_tensors
 from feddag.core.problem import Problem
 from feddag.core.task import ClientId
@@ -49,16 +50,20 @@ class Facts(Protocol):
         """Names the data: a run that goes on with other data is refused."""
         ...
 
-    def planted(self) -> Mapping[ClientId, int]:
-        """The planted group of each client; empty where nothing was planted."""
+    def planted(self, round_: int | None = None) -> Mapping[ClientId, int]:
+        """The planted group of each client in a round, by default at the end; empty without groups."""
+        ...
+
+    def drifts(self) -> tuple[dict[str, Any], ...]:
+        """The planted changes of data: client, at, kind, done."""
         ...
 
     def group_names(self) -> Mapping[int, str]:
         """What the planted groups are, in words."""
         ...
 
-    def personal(self, client: ClientId, deployment: Deployment) -> Deployment:
-        """A deployment with what this client remembers put in place."""
+    def personal(self, client: ClientId, deployment: Deployment, exchange: Exchange) -> Deployment:
+        """A deployment with what this client remembers put in place, adapted as in an evaluation."""
         ...
 
 
@@ -73,14 +78,18 @@ class NoFacts:
         """Nothing."""
         return ""
 
-    def planted(self) -> Mapping[ClientId, int]:
+    def planted(self, round_: int | None = None) -> Mapping[ClientId, int]:
         """Nothing."""
         return {}
+
+    def drifts(self) -> tuple[dict[str, Any], ...]:
+        """Nothing."""
+        return ()
 
     def group_names(self) -> Mapping[int, str]:
         """Nothing."""
         return {}
 
-    def personal(self, client: ClientId, deployment: Deployment) -> Deployment:
+    def personal(self, client: ClientId, deployment: Deployment, exchange: Exchange) -> Deployment:
         """What the server sends; personal parts stay with the client."""
         return deployment

@@ -4,7 +4,7 @@
 import csv
 import io
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Any
 
 from feddag.core import codec
 from feddag.core.algorithm import FindsClusters
+from feddag.core.engine import Exchange
 from feddag.core.errors import FederationError, InvalidInput, InvalidMessage, QuorumMissed
 from feddag.core.files import write_durably
 from feddag.core.task import ClientId
@@ -22,6 +23,7 @@ from feddag.reporting.tables.clients import clients_csv, read_clients, remarks_i
 from feddag.reporting.tables.log import metrics_csv, read_events
 from feddag.reporting.tables.metrics import PROTOCOL
 from feddag.runs.checkpoint import label_of, load_checkpoint
+from feddag.runs.client_model import ClientModel, SavedModels
 from feddag.runs.driver import Driver
 from feddag.runs.prepare import Facts, Prepared
 from feddag.runs.saved_models import save_models
@@ -163,8 +165,11 @@ def _save_models(
     known = (*driver.presence.present(driver.progress.round), *driver.progress.known)
     states = dict.fromkeys(known, driver.state)
     states |= dict.fromkeys(joined.clients, joined.state)
+    # The question of the final evaluation: what was scored there is what is saved here.
+    round_ = driver.progress.round
+    exchange = Exchange(round_, driver.server(round_, [], "evaluation").question_seed)
     deployments = {
-        client: facts.personal(client, prepared.algorithm.deploy(states[client], client))
+        client: facts.personal(client, prepared.algorithm.deploy(states[client], client), exchange)
         for client in sorted(states)
     }
     return save_models(folder / "models", prepared.network.name, prepared.problem, deployments, uses)
@@ -225,6 +230,21 @@ class Run:
         if not self.finished:
             raise InvalidInput(self._unfinished())
         return read_clients(self.folder)
+
+    @cached_property
+    def models(self) -> SavedModels:
+        """The trained models and who uses which."""
+        if not self.finished:
+            raise InvalidInput(self._unfinished())
+        return SavedModels(self.folder / "models")
+
+    def model(self, client: ClientId) -> ClientModel:
+        """What a client predicts with: `run.model("c03").predict(x)`."""
+        return self.models.of(client)
+
+    def model_for(self, x: Any, labels: Sequence[Any]) -> ClientModel:
+        """For a client that was not there: the model that fits its labelled samples best."""
+        return self.models.best_for(x, labels)[0]
 
     def _unfinished(self) -> str:
         return f"the run in {self.folder} is not finished: go on with feddag resume {self.folder}"

@@ -171,7 +171,7 @@ def _drive(simulation: Simulation, folder: Path, watch: Watch) -> None:
     with lock_folder(folder):
         engine = simulation.open_engine(folder / "memories")
         try:
-            facts = SimulationFacts(simulation.federation, engine.memories)
+            facts = SimulationFacts(simulation.federation, engine.memories, simulation.site)
             found, problems = latest_checkpoint(
                 checkpoints, simulation.prepared.state_class, engine.restore_memories
             )

@@ -221,6 +221,14 @@ class Server:
         names = range(draw * number, (draw + 1) * number)
         return tuple(self.initial_params(network, name or "model") for name in names)
 
+    def spent(self, rounds: int) -> bool:
+        """Whether this round is one of those that the start has spent, when all clients trained.
+
+        Warm-up counts as rounds: a method that trains everybody `rounds` times at the start does nothing in
+        its first `rounds` rounds. One round always remains.
+        """
+        return self.round <= min(rounds, self.num_rounds - 1)
+
     def note(self, **metrics: Any) -> None:
         """Record figures for the event log of this round."""
         self.notes.update(metrics)

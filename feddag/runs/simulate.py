@@ -170,7 +170,7 @@ def _drive(simulation: Simulation, folder: Path, watch: Watch) -> None:
     with lock_folder(folder):
         engine = simulation.open_engine(folder / "memories")
         try:
-            facts = SimulationFacts(simulation.federation, engine.memories, simulation.site)
+            facts = SimulationFacts(simulation.federation, engine.memories, engine.site)
             about = _describe(simulation, engine, folder)
             drive(simulation.prepared, engine, simulation.presence, facts, folder, watch, about)
         finally:
@@ -179,8 +179,9 @@ def _drive(simulation: Simulation, folder: Path, watch: Watch) -> None:
 
 def _describe(simulation: Simulation, engine: SimulatedEngine, folder: Path) -> dict[str, Any]:
     """What a reader of the log must know: settings, data source, machine, versions."""
-    clients = simulation.clients
+    clients, plan = simulation.clients, simulation.privacy_plan()
     return {
+        **({"privacy": plan.plain()} if plan is not None else {}),
         "folder": str(folder),
         "experiment": simulation.experiment.settings(),
         "model": simulation.prepared.network.name,

@@ -5,13 +5,15 @@ import os
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-PartitionName = Literal["auto", "iid", "label-groups", "label-pairs", "lda", "quantity", "natural"]
+from feddag.core.plugins import offers
+
+KINDS = ("auto", "iid", "label-groups", "label-pairs", "lda", "quantity", "natural")
 ConceptMap = Literal["identity", "reverse", "shift"]
 
 # The kinds that use a setting. To set it with another kind is an error; it is never ignored in silence.
-KINDS_OF: dict[str, tuple[PartitionName, ...]] = {
+KINDS_OF: dict[str, tuple[str, ...]] = {
     "alpha": ("label-groups", "label-pairs", "lda", "quantity"),
     "form": ("lda",),
     "groups": ("label-groups", "label-pairs"),
@@ -133,9 +135,10 @@ class QuantityConfig(_Settings):
 class PartitionConfig(_Settings):
     """`[partition]`: which client holds which samples."""
 
-    kind: PartitionName = Field(
+    kind: str = Field(
         default="auto",
-        description="auto: natural clients where the data has them, else one domain per client, iid",
+        description="auto: natural clients where the data has them, else one domain per client, iid; "
+        f"one of {', '.join(KINDS)}, or your own as module:function",
     )
     alpha: float = Field(
         default=0.25, gt=0, description="Dirichlet concentration (the paper's α'); smaller is more unequal"
@@ -167,6 +170,13 @@ class PartitionConfig(_Settings):
     concept: ConceptConfig | None = Field(default=None, description="concept shift on top (Distribution II)")
     feature: FeatureConfig | None = Field(default=None, description="feature skew on top (Distribution IV)")
     quantity: QuantityConfig | None = Field(default=None, description="quantity skew on top")
+
+    @field_validator("kind")
+    @classmethod
+    def _kind_is_known(cls, kind: str) -> str:
+        if kind not in KINDS and ":" not in kind and kind not in offers("feddag.partitions"):
+            raise ValueError(f"unknown: choose one of {', '.join(KINDS)}, or your own as module:function")
+        return kind
 
     @model_validator(mode="after")
     def _no_setting_is_ignored(self) -> Self:

@@ -3,7 +3,7 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Gt, Le
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
@@ -176,12 +176,13 @@ class PartitionConfig(_Settings):
     feature: FeatureConfig | None = Field(default=None, description="feature skew on top (Distribution IV)")
     quantity: QuantityConfig | None = Field(default=None, description="quantity skew on top")
 
-    @field_validator("kind")
+    @field_validator("kind", mode="before")
     @classmethod
-    def _kind_is_known(cls, kind: str) -> str:
-        if kind not in KINDS and ":" not in kind and kind not in offers("feddag.partitions"):
-            raise ValueError(f"unknown: choose one of {', '.join(KINDS)}, or your own as module:function")
-        return kind
+    def _kind_is_known(cls, kind: Any) -> Any:
+        if isinstance(kind, str) and (kind in KINDS or ":" in kind or kind in offers("feddag.partitions")):
+            return kind
+        known = ", ".join(f"'{name}'" for name in KINDS)
+        raise ValueError(f"expected {known}, or your own as 'module:function'")
 
     @model_validator(mode="after")
     def _no_setting_is_ignored(self) -> Self:

@@ -68,7 +68,7 @@ def test_a_users_partition_deals_the_rows() -> None:
         ({"data": "plugged_in:MOVED"}, "cannot be imported"),
         ({"data": "nonsense"}, "is not one of cifar10, .* nor your own module:function"),
         ({"data": "digits", "partition": "plugged_in:twice"}, "gave a row to two clients"),
-        ({"partition": "nonsense"}, "unknown: choose one of auto, iid, .* or your own as module:function"),
+        ({"partition": "nonsense"}, "expected 'auto', 'iid', .* or your own as 'module:function'"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_a_sentence(changes: dict, sentence: str) -> None:

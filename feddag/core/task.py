@@ -22,6 +22,13 @@ Reply = TypeVar("Reply")
 Reply_co = TypeVar("Reply_co", covariant=True)
 
 
+@dataclass
+class Work:
+    """How much a client has computed for one question: the one currency of all training."""
+
+    samples: int = 0  # gradients of single samples: one epoch over n samples is n
+
+
 @dataclass(frozen=True)
 class Client:
     """All a task can see. `validation` and `test` are empty except in the evaluation task."""
@@ -38,6 +45,7 @@ class Client:
     backend: str = "auto"  # who computes here: PyTorch ("torch"), the C++ kernels ("native"), or the better
     # Scores that were computed at this place before; only the evaluation task of a simulation has them.
     known_scores: MutableMapping[tuple, Any] | None = None
+    work: Work = field(default_factory=Work, compare=False)
 
     def remembered(self, name: str, otherwise: Params) -> Params:
         """The parameters this client keeps under a name, or what stands for them the first time."""

@@ -2,7 +2,7 @@
 """What a finished run leaves: scores of the final and the chosen round, models, tables, the clustering."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any

@@ -2,6 +2,7 @@
 """From settings to a federation: load the samples, deal them to clients, add skews, remember the groups."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from feddag.data.dealing.skews import (
 from feddag.data.federation import Federation
 from feddag.data.names import is_allowed
 
+CLASSES_NAMED = 5  # in the name of a planted group; of more classes the number is told
 DEFAULT_CLIENTS = 100  # the paper's number; used if the data has no clients of its own
 
 
@@ -81,6 +83,7 @@ def partition_dataset(
             dataset.source.sha256,
             cache or DataConfig().cache_folder,
         )
+    planted = _with_class_names(planted, dataset.class_names)
     groups, group_names = _planted_groups(ids, planted, styles, partition, concept_of_client)
     return Federation(
         clients=dict(zip(ids, shares, strict=True)),
@@ -169,6 +172,18 @@ def _client_ids(
     if wanted < len(owners):
         owners = np.sort((seed / "owners").numpy().choice(owners, size=wanted, replace=False))
     return [dataset.owners.names[o] for o in owners], owners
+
+
+def _with_class_names(planted: PlantedGroups, class_names: tuple[str, ...]) -> PlantedGroups:
+    """Groups that are made by their classes are called by the names of these, where classes have names."""
+    if not planted.label_sets or not class_names:
+        return planted
+    names = []
+    for labels in planted.label_sets:
+        words = [class_names[c] for c in labels[:CLASSES_NAMED]]
+        more = len(labels) - len(words)
+        names.append(" + ".join(words + ([f"{more} more"] if more else [])))
+    return replace(planted, names=tuple(names))
 
 
 def _planted_groups(

@@ -66,7 +66,7 @@ def list_(
         str, typer.Argument(help="A table (algorithms, settings, …) or a method; all if left out.")
     ] = "all",
 ) -> None:
-    """List algorithms, datasets, partitions, models, recipes, engines, settings, or one method's settings."""
+    """List algorithms, datasets, partitions, models, recipes, scenarios, settings, or a method's settings."""
     from feddag.experiment.listing import table_of, tables
     from feddag.reporting.terminal.console import TextTable
 

@@ -15,6 +15,7 @@ from feddag.core.task import ClientId
 from feddag.experiment.settings import Experiment
 from feddag.learning.prior import check_head
 from feddag.models import Networks
+from feddag.privacy.rules import check_start
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,11 @@ def prepare(experiment: Experiment, problem: Problem) -> Prepared:
     """Build networks and algorithm; what can be wrong with them is found here."""
     network = Networks(experiment.model, problem)
     check_head(state_tensors(network("single")), experiment.training.prior_correction)
-    return Prepared(experiment, problem, experiment.build_algorithm(), network)
+    algorithm = experiment.build_algorithm()
+    check_start(experiment.algorithm.name, algorithm, experiment.privacy)
+    if experiment.privacy.noisy and not experiment.privacy.dpsgd and hasattr(algorithm, "without_sketches"):
+        algorithm = algorithm.without_sketches()
+    return Prepared(experiment, problem, algorithm, network)
 
 
 class Facts(Protocol):
@@ -50,8 +55,12 @@ class Facts(Protocol):
         """Names the data: a run that goes on with other data is refused."""
         ...
 
-    def planted(self) -> Mapping[ClientId, int]:
-        """The planted group of each client; empty where nothing was planted."""
+    def planted(self, round_: int | None = None) -> Mapping[ClientId, int]:
+        """The planted group of each client in a round, by default at the end; empty without groups."""
+        ...
+
+    def drifts(self) -> tuple[dict[str, Any], ...]:
+        """The planted changes of data: client, at, kind, done."""
         ...
 
     def group_names(self) -> Mapping[int, str]:
@@ -74,9 +83,13 @@ class NoFacts:
         """Nothing."""
         return ""
 
-    def planted(self) -> Mapping[ClientId, int]:
+    def planted(self, round_: int | None = None) -> Mapping[ClientId, int]:
         """Nothing."""
         return {}
+
+    def drifts(self) -> tuple[dict[str, Any], ...]:
+        """Nothing."""
+        return ()
 
     def group_names(self) -> Mapping[int, str]:
         """Nothing."""

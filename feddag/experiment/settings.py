@@ -60,7 +60,7 @@ class AlgorithmConfig(BaseModel):
     def build(self, local: LocalTraining) -> Algorithm:
         """The algorithm with these hyper-parameters and this local training."""
         if self.name not in ALGORITHMS:
-            raise ValueError(f"unknown: choose one of {', '.join(ALGORITHMS)}")
+            raise ValueError(f"unknown: choose one of {', '.join(ALGORITHMS)}, or your own as module:Class")
         cls = ALGORITHMS[self.name]
         presets = getattr(cls, "presets", {})
         if self.preset and self.preset not in presets:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running a simulation: server and all clients on one machine.
 
-folder = run(experiment)                 # runs/<algorithm>/<dataset>/<time>-<name>/
-resume(folder)                           # after a kill at any instant: the same bits
+done = run(experiment)                   # runs/<algorithm>/<dataset>/<time>-<name>/
+resume(done.folder)                      # after a kill at any instant: the same bits
 cluster(experiment)                      # which clients are alike, before any federated training
 """
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from feddag.core.algorithm import FindsClusters
 from feddag.core.errors import InvalidInput, cannot_write
 from feddag.core.files import lock_folder, write_durably
 from feddag.core.host import describe_machine
+from feddag.core.plugins import folder_name
 from feddag.engines.memories import Memories
 from feddag.experiment.settings import Experiment
 from feddag.reporting.pages.report.run_data import HOLDINGS
@@ -26,6 +28,7 @@ from feddag.runs.events import EventLog
 from feddag.runs.given_data import settings_for
 from feddag.runs.prepare import Prepared
 from feddag.runs.result import write_clusters
+from feddag.runs.run import Run
 from feddag.runs.simulation import SimulatedEngine, Simulation, SimulationFacts, build, who_holds_what
 
 SETTINGS_DIGEST = ".experiment.sha256"  # of the settings that a run was started with
@@ -38,8 +41,8 @@ def run(
     folder: Path | str | None = None,
     watch: Watch = lambda event: None,
     data: Any = None,
-) -> Path:
-    """Run an experiment in a new folder; returns the folder.
+) -> Run:
+    """Run an experiment in a new folder; what it gave, which also stands for the folder's path.
 
     `data` is anything that `feddag.data.memory.federation_from` accepts, for example client → (x, y). It
     takes the place of the dataset that the settings name; see `feddag.runs.given_data`.
@@ -57,10 +60,10 @@ def run(
     write_durably(folder / "experiment.json", json.dumps(experiment.settings(), indent=1).encode())
     write_durably(folder / HOLDINGS, json.dumps(who_holds_what(simulation.federation)).encode())
     _drive(simulation, folder, watch)
-    return folder
+    return Run(folder)
 
 
-def resume(folder: Path | str, *, watch: Watch = lambda event: None, data: Any = None) -> Path:
+def resume(folder: os.PathLike[str] | str, *, watch: Watch = lambda event: None, data: Any = None) -> Run:
     """Go on with a run from its last valid checkpoint, to the same result as if never stopped.
 
     A run that was started with `data` from memory needs the same data again.
@@ -72,11 +75,11 @@ def resume(folder: Path | str, *, watch: Watch = lambda event: None, data: Any =
     except OSError as error:
         raise cannot_write(folder / "checkpoints", error) from error
     _drive(simulation, folder, watch)
-    return folder
+    return Run(folder)
 
 
 def cluster(
-    what: Experiment | Path | str | Any,
+    what: Experiment | os.PathLike[str] | str | Any,
     folder: Path | str | None = None,
     *,
     watch: Watch = lambda event: None,
@@ -88,7 +91,7 @@ def cluster(
     its newest checkpoint. Anything else is data from memory, see `run`; FedDAG's clustering is used for it.
     The page goes to `folder`, by default clustering/<time>-<name>.
     """
-    if not isinstance(what, Experiment | Path | str):
+    if not isinstance(what, Experiment | os.PathLike | str):
         if data is not None:
             raise InvalidInput("data was given twice: as the first argument and as data=")
         what, data = Experiment.from_settings({"algorithm": "feddag", "fraction_train": 1.0}), what
@@ -158,7 +161,8 @@ def _experiment_of(folder: Path, data: Any) -> Experiment:
 
 def _new_folder(root: Path, experiment: Experiment) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    return _free(root / experiment.algorithm.name / experiment.data.name / f"{stamp}-{experiment.name}")
+    method, data = folder_name(experiment.algorithm.name), folder_name(experiment.data.name)
+    return _free(root / method / data / f"{stamp}-{experiment.name}")
 
 
 def _new_cluster_folder(experiment: Experiment) -> Path:
@@ -175,7 +179,7 @@ def _drive(simulation: Simulation, folder: Path, watch: Watch) -> None:
     with lock_folder(folder):
         engine = simulation.open_engine(folder / "memories")
         try:
-            facts = SimulationFacts(simulation.federation, engine.memories, simulation.site)
+            facts = SimulationFacts(simulation.federation, engine.memories, engine.site)
             about = _describe(simulation, engine, folder)
             drive(simulation.prepared, engine, simulation.presence, facts, folder, watch, about)
         finally:
@@ -184,8 +188,9 @@ def _drive(simulation: Simulation, folder: Path, watch: Watch) -> None:
 
 def _describe(simulation: Simulation, engine: SimulatedEngine, folder: Path) -> dict[str, Any]:
     """What a reader of the log must know: settings, data source, machine, versions."""
-    clients = simulation.clients
+    clients, plan = simulation.clients, simulation.privacy_plan()
     return {
+        **({"privacy": plan.plain()} if plan is not None else {}),
         "folder": str(folder),
         "experiment": simulation.experiment.settings(),
         "model": simulation.prepared.network.name,

@@ -2,10 +2,12 @@
 """The one evaluation task: a client scores what a Deployment gives it, on its own held-out samples."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 import torch
+from scipy.special import softmax
 from torch import Tensor
 
 from feddag.core.deployment import Deployment, LocalTraining
@@ -16,6 +18,8 @@ from feddag.core.task import Client, evaluation_task
 from feddag.learning.backends import native_logits, select_backend
 from feddag.learning.modules import NOTHING_KNOWN, Batch, LoadedNetwork, chunks
 from feddag.learning.sgd import sgd
+
+LEAST_MARGINAL = 1e-8  # authors' code of FedRC
 
 
 @message
@@ -87,6 +91,8 @@ def serve(client: Client, deployment: Deployment, chosen: int | None = None) -> 
     chosen = chosen_model(client, deployment) if chosen is None else chosen
     if chosen >= 0:
         models = (models[chosen],)
+    if deployment.marginals:
+        shares = tuple(map(float, expected_shares(client, recalled)))
     if deployment.adapt is not None:
         adapt, train = deployment.adapt, deployment.adapt_prefixes
         models = tuple(sgd(client, m, adapt, network=deployment.network, train=train) for m in models)
@@ -107,16 +113,23 @@ def score(client: Client, served: Deployment, examples: Examples) -> Scores:
     return client.known_scores[key]
 
 
+def log_probabilities(client: Client, served: Deployment, examples: Examples) -> Tensor:
+    """Log-probabilities of all classes under a concrete deployment, a mixture mixed, (n, classes) float64."""
+    outputs = [logits(client, model, examples, served.network) for model in served.models]
+    return mixed_log_probabilities(outputs, served.weights)
+
+
+def mixed_log_probabilities(outputs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """From the outputs of each model to the log-probabilities of their mixture."""
+    single = [output.double().log_softmax(1) for output in outputs]
+    if len(single) == 1:
+        return single[0]
+    shares = torch.tensor(weights, dtype=torch.float64)
+    return (torch.stack(single) + (shares / shares.sum()).log().view(-1, 1, 1)).logsumexp(0)
+
+
 def _score(client: Client, served: Deployment, examples: Examples) -> Scores:
-    log_probabilities = [
-        logits(client, model, examples, served.network).double().log_softmax(1) for model in served.models
-    ]
-    if len(log_probabilities) > 1:
-        shares = torch.tensor(served.weights, dtype=torch.float64)
-        stacked = torch.stack(log_probabilities) + (shares / shares.sum()).log().view(-1, 1, 1)
-        mixed = stacked.logsumexp(0)
-    else:
-        mixed = log_probabilities[0]
+    mixed = log_probabilities(client, served, examples)
     right = examples.y[(mixed.argmax(1) == examples.labels).numpy()]
     loss = -mixed.gather(1, examples.labels.view(-1, 1)).sum() if len(examples) else torch.zeros(())
     return Scores(
@@ -143,6 +156,23 @@ def sample_losses(client: Client, params: Params, network: str = "single") -> Te
     """Cross-entropy of every training sample under a model in evaluation mode, (n,)."""
     outputs = logits(client, params, client.train, network)
     return torch.nn.functional.cross_entropy(outputs, client.train.labels, reduction="none")
+
+
+def responsibilities(
+    client: Client, models: tuple[Params, ...], marginals_KC: np.ndarray, shares_K: np.ndarray
+) -> np.ndarray:
+    """An expectation step: γ_jk ∝ ω_k · exp(−f_jk) / C_yk for every training sample j and model k, (N, K)."""
+    losses_NK = torch.stack([sample_losses(client, model) for model in models], 1).double().numpy()
+    fit_NK = -losses_NK - np.log(np.maximum(marginals_KC, LEAST_MARGINAL)).T[client.train.y]
+    return softmax(np.log(shares_K) + fit_NK, axis=1)
+
+
+def expected_shares(client: Client, deployment: Deployment) -> np.ndarray:
+    """ω after an expectation step with the models as they are now; a client without samples keeps its ω."""
+    before_K = np.maximum(deployment.weights, np.finfo(np.float64).tiny)
+    if len(client.train) == 0:
+        return before_K
+    return responsibilities(client, deployment.models, np.array(deployment.marginals), before_K).mean(0)
 
 
 def least_loss(client: Client, models: tuple[Params, ...], network: str = "single") -> int:

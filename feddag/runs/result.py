@@ -1,24 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a finished run leaves: scores of the final and the chosen round, models, tables, the clustering."""
 
-import csv
-import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from feddag.core import codec
 from feddag.core.algorithm import FindsClusters
+from feddag.core.engine import Exchange
 from feddag.core.errors import FederationError, InvalidInput, InvalidMessage, QuorumMissed
 from feddag.core.files import write_durably
 from feddag.core.task import ClientId
-from feddag.experiment.settings import Experiment
 from feddag.learning.evaluation import evaluate
 from feddag.reporting.pages.clustering import PlantedTruth, write_clustering_page
-from feddag.reporting.tables.clients import clients_csv, read_clients, remarks_in
+from feddag.reporting.tables.clients import clients_csv, remarks_in
 from feddag.reporting.tables.log import metrics_csv, read_events
 from feddag.reporting.tables.metrics import PROTOCOL
 from feddag.runs.checkpoint import label_of, load_checkpoint
@@ -163,8 +160,11 @@ def _save_models(
     known = (*driver.presence.present(driver.progress.round), *driver.progress.known)
     states = dict.fromkeys(known, driver.state)
     states |= dict.fromkeys(joined.clients, joined.state)
+    # The question of the final evaluation: what was scored there is what is saved here.
+    round_ = driver.progress.round
+    exchange = Exchange(round_, driver.server(round_, [], "evaluation").question_seed)
     deployments = {
-        client: facts.personal(client, prepared.algorithm.deploy(states[client], client))
+        client: facts.personal(client, prepared.algorithm.deploy(states[client], client), exchange)
         for client in sorted(states)
     }
     return save_models(folder / "models", prepared.network.name, prepared.problem, deployments, uses)
@@ -181,57 +181,3 @@ def _headline(report: Mapping[str, Any]) -> dict[str, Any]:
     names = {"test": "before", "test_after": "after", "validation": "validation"}
     scores = {new: report[old] for old, new in names.items() if old in report}
     return {"round": report["round"], "asked": report["asked"], **scores}
-
-
-# -- reading it back ----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Run:
-    """A run's folder as an object; everything is read when it is asked for."""
-
-    folder: Path
-
-    @cached_property
-    def experiment(self) -> Experiment:
-        """The settings of the run."""
-        return Experiment.from_file(self.folder / "experiment.json")
-
-    @property
-    def finished(self) -> bool:
-        """Whether the run is complete."""
-        return (self.folder / "result.json").is_file()
-
-    @cached_property
-    def result(self) -> dict[str, Any]:
-        """Scores and cost, as in result.json."""
-        if not self.finished:
-            raise InvalidInput(self._unfinished())
-        return json.loads((self.folder / "result.json").read_text())
-
-    @property
-    def events(self) -> list[dict[str, Any]]:
-        """Everything that was logged so far."""
-        return list(read_events(self.folder / "events.jsonl"))
-
-    @property
-    def metrics(self) -> list[dict[str, str]]:
-        """One row per evaluated round."""
-        return list(csv.DictReader(io.StringIO(metrics_csv(self.folder / "events.jsonl"))))
-
-    @property
-    def clients(self) -> list[dict[str, str]]:
-        """One row per client: cluster, model file, scores, note; the columns of `clients_csv`."""
-        if not self.finished:
-            raise InvalidInput(self._unfinished())
-        return read_clients(self.folder)
-
-    def _unfinished(self) -> str:
-        return f"the run in {self.folder} is not finished: go on with feddag resume {self.folder}"
-
-
-def load_run(folder: Path | str) -> Run:
-    """A run that was made before, finished or not."""
-    if not (Path(folder) / "experiment.json").is_file():
-        raise InvalidInput(f"{folder} is not a run folder: it has no experiment.json")
-    return Run(Path(folder))

@@ -1,29 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running a simulation: server and all clients on one machine.
 
-folder = run(experiment)                 # runs/<algorithm>/<dataset>/<time>-<name>/
-resume(folder)                           # after a kill at any instant: the same bits
+done = run(experiment)                   # runs/<algorithm>/<dataset>/<time>-<name>/
+resume(done.folder)                      # after a kill at any instant: the same bits
 cluster(experiment)                      # which clients are alike, before any federated training
 """
 
-import contextlib
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
 
 from feddag.core.algorithm import FindsClusters
-from feddag.core.errors import FederationError, Interrupted, InvalidInput, cannot_write
+from feddag.core.errors import InvalidInput, cannot_write
 from feddag.core.files import lock_folder, write_durably
 from feddag.core.host import describe_machine
+from feddag.core.plugins import folder_name
 from feddag.engines.memories import Memories
 from feddag.experiment.settings import Experiment
 from feddag.reporting.tables.metrics import PROTOCOL
 from feddag.runs.checkpoint import latest_checkpoint
+from feddag.runs.drive import drive
 from feddag.runs.driver import Driver, Watch
-from feddag.runs.events import EventLog, LogPrefix
+from feddag.runs.events import EventLog
 from feddag.runs.given_data import settings_for
-from feddag.runs.result import write_clusters, write_result
+from feddag.runs.result import write_clusters
+from feddag.runs.run import Run
 from feddag.runs.simulation import SimulatedEngine, Simulation, SimulationFacts, build
 
 SETTINGS_DIGEST = ".experiment.sha256"  # of the settings that a run was started with
@@ -36,8 +39,8 @@ def run(
     folder: Path | str | None = None,
     watch: Watch = lambda event: None,
     data: Any = None,
-) -> Path:
-    """Run an experiment in a new folder; returns the folder.
+) -> Run:
+    """Run an experiment in a new folder; what it gave, which also stands for the folder's path.
 
     `data` is anything that `feddag.data.memory.federation_from` accepts, for example client → (x, y). It
     takes the place of the dataset that the settings name; see `feddag.runs.given_data`.
@@ -54,10 +57,10 @@ def run(
     write_durably(folder / SETTINGS_DIGEST, experiment.digest.encode())
     write_durably(folder / "experiment.json", json.dumps(experiment.settings(), indent=1).encode())
     _drive(simulation, folder, watch)
-    return folder
+    return Run(folder)
 
 
-def resume(folder: Path | str, *, watch: Watch = lambda event: None, data: Any = None) -> Path:
+def resume(folder: os.PathLike[str] | str, *, watch: Watch = lambda event: None, data: Any = None) -> Run:
     """Go on with a run from its last valid checkpoint, to the same result as if never stopped.
 
     A run that was started with `data` from memory needs the same data again.
@@ -69,11 +72,11 @@ def resume(folder: Path | str, *, watch: Watch = lambda event: None, data: Any =
     except OSError as error:
         raise cannot_write(folder / "checkpoints", error) from error
     _drive(simulation, folder, watch)
-    return folder
+    return Run(folder)
 
 
 def cluster(
-    what: Experiment | Path | str | Any,
+    what: Experiment | os.PathLike[str] | str | Any,
     folder: Path | str | None = None,
     *,
     watch: Watch = lambda event: None,
@@ -85,7 +88,7 @@ def cluster(
     its newest checkpoint. Anything else is data from memory, see `run`; FedDAG's clustering is used for it.
     The page goes to `folder`, by default clustering/<time>-<name>.
     """
-    if not isinstance(what, Experiment | Path | str):
+    if not isinstance(what, Experiment | os.PathLike | str):
         if data is not None:
             raise InvalidInput("data was given twice: as the first argument and as data=")
         what, data = Experiment.from_settings({"algorithm": "feddag", "fraction_train": 1.0}), what
@@ -153,7 +156,8 @@ def _experiment_of(folder: Path, data: Any) -> Experiment:
 
 def _new_folder(root: Path, experiment: Experiment) -> Path:
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    return _free(root / experiment.algorithm.name / experiment.data.name / f"{stamp}-{experiment.name}")
+    method, data = folder_name(experiment.algorithm.name), folder_name(experiment.data.name)
+    return _free(root / method / data / f"{stamp}-{experiment.name}")
 
 
 def _new_cluster_folder(experiment: Experiment) -> Path:
@@ -167,64 +171,14 @@ def _free(base: Path) -> Path:
 
 def _drive(simulation: Simulation, folder: Path, watch: Watch) -> None:
     """Run or go on with the rounds in a folder, and write the result."""
-    checkpoints = folder / "checkpoints"
     with lock_folder(folder):
         engine = simulation.open_engine(folder / "memories")
         try:
-            facts = SimulationFacts(simulation.federation, engine.memories)
-            found, problems = latest_checkpoint(
-                checkpoints, simulation.prepared.state_class, engine.restore_memories
-            )
-            if found:
-                _check_same(folder, simulation.experiment, facts, found[0].experiment, found[0].data)
-            keep = LogPrefix(found[0].log_bytes, found[0].log_sha256) if found else LogPrefix()
-            log = EventLog(folder / "events.jsonl", keep)
-            try:
-                driver = Driver(
-                    simulation.prepared, engine, simulation.presence, checkpoints, log, watch, facts
-                )
-                if found:
-                    driver.continue_from(*found)
-                driver.record("resumed" if found else "started", **_describe(simulation, engine, folder))
-                for problem in problems:
-                    driver.record("warning", text=problem)
-                _run_to_the_end(driver, folder, facts)
-            finally:
-                log.close()
+            facts = SimulationFacts(simulation.federation, engine.memories, simulation.site)
+            about = _describe(simulation, engine, folder)
+            drive(simulation.prepared, engine, simulation.presence, facts, folder, watch, about)
         finally:
             engine.close()
-
-
-def _run_to_the_end(driver: Driver, folder: Path, facts: SimulationFacts) -> None:
-    try:
-        driver.run_rounds()
-        write_result(driver, folder, facts)
-    except KeyboardInterrupt:
-        driver.checkpoint()
-        where = "before the first checkpoint"
-        if driver.saved_round >= 0:
-            where = f"after round {driver.saved_round}"
-        raise Interrupted(f"stopped {where}; go on with: feddag resume {folder}") from None
-    except FederationError:
-        with contextlib.suppress(FederationError):  # the first error says what is wrong
-            driver.checkpoint()
-        raise
-    except OSError as error:  # a file of the result
-        raise cannot_write(Path(error.filename or folder), error) from error
-
-
-def _check_same(
-    folder: Path, experiment: Experiment, facts: SimulationFacts, settings_then: str, data_then: str
-) -> None:
-    """Refuse to go on with other settings or other data than the checkpoint was made with."""
-    for what, then, now in (
-        ("settings", settings_then, experiment.digest),
-        ("data", data_then, facts.digest()),
-    ):
-        if then != now:
-            raise InvalidInput(
-                f"the checkpoint in {folder} was made with other {what}: restore them, or start a new run"
-            )
 
 
 def _describe(simulation: Simulation, engine: SimulatedEngine, folder: Path) -> dict[str, Any]:

@@ -87,6 +87,7 @@ class CFL:
     min_seen: Annotated[float, Gt(0), Le(1)] = 0.8  # share of members heard since the last split (ours)
 
     tasks = (train,)
+    needs_single_updates: ClassVar[str] = "compares the updates of single clients"
     clusters_at_start: ClassVar[bool] = False
 
     def start(self, server: Server) -> State:

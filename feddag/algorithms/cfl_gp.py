@@ -71,6 +71,7 @@ class CFLGP:
     normalise: bool = False  # gaps of length 1; authors: commented out, so large losses dominate
 
     tasks = (train,)
+    needs_single_updates: ClassVar[str] = "compares the updates of single clients"
     clusters_at_start: ClassVar[bool] = False
 
     def start(self, server: Server) -> State:

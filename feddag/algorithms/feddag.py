@@ -25,6 +25,7 @@ from feddag.core.averaging import add_means
 from feddag.core.clustering import Clustering
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
+from feddag.core.errors import InvalidInput
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
@@ -77,6 +78,20 @@ class FedDAG:
         **RENAMED,
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+
+    def without_sketches(self) -> "FedDAG":
+        """This method where updates of single clients may not be seen: clusters by the data alone."""
+        if self.clustering_options.views == "gradient":
+            raise InvalidInput(
+                "algorithm.clustering.views = 'gradient' compares the updates of single clients, which "
+                "privacy.level = 'private' does not let leave: use 'data', or level 'strict'"
+            )
+        return replace(self, clustering_options=replace(self.clustering_options, views="data"))
+
+    def trainings(self) -> tuple[int, int]:
+        """How often a client trains at the start, and in a round that it takes part in, at most."""
+        warms_up = self.encoders.primary_start == "warm" or self.clustering_options.views != "data"
+        return self.signature.warmup_rounds if warms_up else 0, self.encoders.count
 
     def start(self, server: Server) -> State:
         """Signatures of all clients, clusters, complementarity graph, warm-started models."""

@@ -118,6 +118,7 @@ class FedGWC:
     epsilon: Annotated[float, Ge(0)] | None = None
 
     tasks = (train_with_losses, compare)
+    needs_single_updates: ClassVar[str] = "weighs clients by their own losses and updates"
     clusters_at_start: ClassVar[bool] = False
 
     def start(self, server: Server) -> State:

@@ -140,6 +140,7 @@ class FedRC:
     newcomer_steps: Annotated[int, Ge(1)] = 3  # E-steps of a newcomer
 
     tasks = (train, join)
+    needs_single_updates: ClassVar[str] = "weighs the update of each client for each cluster"
     clusters_at_start: ClassVar[bool] = False
 
     def start(self, server: Server) -> State:

@@ -87,6 +87,7 @@ class FedSoft:
     selection: Literal["importance", "cohort"] = "importance"
 
     tasks = (assess, train)
+    needs_single_updates: ClassVar[str] = "weighs the update of each client for each cluster"
     clusters_at_start: ClassVar[bool] = False
 
     def start(self, server: Server) -> State:

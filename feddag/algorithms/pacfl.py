@@ -17,7 +17,7 @@ from annotated_types import Ge
 from feddag.clustering.agglomerative import cut, cut_into, link
 from feddag.clustering.angles import class_angle_blocks, degrees
 from feddag.clustering.options import Linkage
-from feddag.clustering.subspaces import Subspaces, class_subspaces
+from feddag.clustering.subspaces import Subspaces
 from feddag.core.algorithm import Server, algorithm, broadcast, place_cohort
 from feddag.core.averaging import add_means
 from feddag.core.clustering import Clustering, Tree, View
@@ -27,6 +27,7 @@ from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
+from feddag.learning.signature import SignatureOptions, own_subspaces
 from feddag.learning.train import train, train_own
 
 Measure = Literal["eq2", "eq3", "subspace"]
@@ -65,8 +66,8 @@ class State:
 @client_task
 def describe(request: Describe, client: Client) -> Basis:
     """A truncated SVD of each class of the raw samples."""
-    data = client.train
-    return Basis(vectors_PD=class_subspaces(data.x, data.y, data.num_classes, request.vectors).vectors_PD)
+    asked = SignatureOptions(vectors=request.vectors)
+    return Basis(vectors_PD=own_subspaces(client, asked).vectors_PD)
 
 
 def angles_between(bases: Mapping[str, Basis], measure: Measure) -> np.ndarray:

@@ -84,6 +84,22 @@ def algorithm(cls: type[T]) -> type[T]:
     return made
 
 
+class Averaging(Protocol):
+    """Another way to find means, for example one that hides single replies; see `feddag.privacy.sums`."""
+
+    def __call__(
+        self,
+        server: "Server",
+        task: ClientTask,
+        requests: Mapping[ClientId, Any],
+        groups: Mapping[ClientId, int] | None,
+        uniform: bool,
+        quorum: float | None,
+    ) -> dict[int, Mean[Any]]:
+        """The mean reply of each group, as `ask_mean` promises it."""
+        ...
+
+
 @dataclass
 class Server:
     """What an algorithm has at hand in one round."""
@@ -100,6 +116,7 @@ class Server:
     deadline: float = math.inf
     limit: NormLimit = field(default_factory=NormLimit)  # on the norm of updates
     purpose: str = "round"
+    averaging: Averaging | None = None  # None: the server averages the replies itself
     on_answers: Callable[[ClientTask, int, Mapping[ClientId, Answer]], None] = lambda task, round_, answers: (
         None
     )
@@ -112,14 +129,18 @@ class Server:
         task: ClientTask[Request, Reply],
         requests: Mapping[ClientId, Request],
         quorum: float | None = None,
+        *,
+        seed: Seed | None = None,
     ) -> dict[ClientId, Reply]:
         """Ask clients one question each; replies sorted by client id, failed clients left out.
 
         A reply that breaks the contract of its task is refused here: it counts as a failure of its client.
+        `seed` belongs to questions that are parts of another one.
         """
         requests = requests_at_round(requests, self.round, self.num_rounds)
-        seed = self.question_seed
-        self.questions += 1
+        if seed is None:
+            seed = self.question_seed
+            self.questions += 1
         done = itertools.count(1)
         progress = partial(self.on_answer, task)
         exchange = Exchange(
@@ -181,6 +202,9 @@ class Server:
         The one averaging question: an engine may answer it without showing single replies. Clients count by
         their examples, or equally when `uniform`. A group that nobody answered for is left out.
         """
+        if self.averaging is not None and requests:
+            requests = requests_at_round(requests, self.round, self.num_rounds)
+            return self.averaging(self, task, requests, groups, uniform, quorum)
         grouped: dict[int, dict[ClientId, Reply]] = {}
         for client, reply in self.ask(task, requests, quorum).items():
             grouped.setdefault(groups[client] if groups else 0, {})[client] = reply

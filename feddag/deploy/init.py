@@ -14,6 +14,7 @@ from feddag.core.text import plural
 from feddag.data.build import build_federation
 from feddag.deploy.certificates import write_certificates, write_node_key
 from feddag.deploy.folders import require_flower
+from feddag.deploy.tasks import tasks_of
 from feddag.experiment.settings import Experiment
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -109,7 +110,7 @@ def _write(
         "bind": bind,
         "clients": str(len(clients)),
         "insecure": str(insecure).lower(),
-        "tasks": repr(tuple(task.name for task in experiment.build_algorithm().tasks)),
+        "tasks": repr(tuple(name for name, task in tasks_of(experiment).items() if not task.sees_test)),
         "algorithm": experiment.algorithm.name,
         "data": experiment.data.name,
         "nodes": plural(len(clients), "node"),

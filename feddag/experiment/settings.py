@@ -29,6 +29,7 @@ from feddag.data.config import DataConfig, PartitionConfig
 from feddag.experiment.overrides import Settings, override, read_settings
 from feddag.experiment.scenario import ScenarioConfig
 from feddag.experiment.sentences import joined, plain_problems, problems_of, shown, shown_text
+from feddag.privacy.config import PrivacyOptions
 
 MAX_CLIENTS = 1_000_000
 MAX_ROUNDS = 1_000_000
@@ -59,7 +60,7 @@ class AlgorithmConfig(BaseModel):
     def build(self, local: LocalTraining) -> Algorithm:
         """The algorithm with these hyper-parameters and this local training."""
         if self.name not in ALGORITHMS:
-            raise ValueError(f"unknown: choose one of {', '.join(ALGORITHMS)}")
+            raise ValueError(f"unknown: choose one of {', '.join(ALGORITHMS)}, or your own as module:Class")
         cls = ALGORITHMS[self.name]
         presets = getattr(cls, "presets", {})
         if self.preset and self.preset not in presets:
@@ -199,6 +200,9 @@ class Experiment(_Section):
         default=EvaluationConfig(), description="when and how models are scored"
     )
     checkpoint_every: int = Field(default=1, ge=1, description="rounds between checkpoints")
+    privacy: Annotated[PrivacyOptions, _named("level")] = Field(
+        default=PrivacyOptions(), description="what leaves a client, and how it is protected"
+    )
 
     @model_validator(mode="after")
     def _data_fit_a_computer(self) -> Self:
@@ -255,6 +259,8 @@ class Experiment(_Section):
         unused = () if self.engine.max_update_norm else ("max_update_norm", "norm_action")
         for key in ("name", "workers", *unused):
             settings["engine"].pop(key)
+        if not self.privacy.on:
+            settings.pop("privacy")
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def settings(self) -> Settings:

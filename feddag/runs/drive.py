@@ -8,6 +8,7 @@ from typing import Any
 
 from feddag.core.engine import Engine, Presence
 from feddag.core.errors import FederationError, Interrupted, InvalidInput, cannot_write
+from feddag.core.plugins import folder_name
 from feddag.experiment.settings import Experiment
 from feddag.runs.checkpoint import latest_checkpoint
 from feddag.runs.driver import Driver, Watch
@@ -81,7 +82,8 @@ def _check_same(folder: Path, prepared: Prepared, facts: Facts, settings_then: s
 def new_folder(root: Path, experiment: Experiment) -> Path:
     """A free run folder: root/<algorithm>/<dataset>/<time>-<name>."""
     stamp = time.strftime("%Y%m%d-%H%M%S")
-    return free_path(root / experiment.algorithm.name / experiment.data.name / f"{stamp}-{experiment.name}")
+    method, data = folder_name(experiment.algorithm.name), folder_name(experiment.data.name)
+    return free_path(root / method / data / f"{stamp}-{experiment.name}")
 
 
 def free_path(base: Path) -> Path:

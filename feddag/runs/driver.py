@@ -26,6 +26,7 @@ from feddag.core.seeds import Seed
 from feddag.core.task import ClientId, ClientTask
 from feddag.learning.evaluation import Evaluate, Evaluated, Scores, evaluate
 from feddag.learning.hints import stalled
+from feddag.privacy.sums import averaging_for
 from feddag.reporting.tables.metrics import client_scores, summary
 from feddag.runs.checkpoint import Progress, label_of, prune_checkpoints, save_checkpoint
 from feddag.runs.events import EventLog, LogPrefix
@@ -172,6 +173,7 @@ class Driver:
             deadline=experiment.engine.deadline or math.inf,
             limit=experiment.engine.norm_limit,
             purpose=purpose,
+            averaging=averaging_for(experiment.privacy),
             on_answers=self.record_exchange,
             # Seen, but not logged: how far a question is says nothing about the run.
             on_answer=lambda task, done, asked: self.watch(

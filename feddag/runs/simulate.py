@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running a simulation: server and all clients on one machine.
 
-folder = run(experiment)                 # runs/<algorithm>/<dataset>/<time>-<name>/
-resume(folder)                           # after a kill at any instant: the same bits
+done = run(experiment)                   # runs/<algorithm>/<dataset>/<time>-<name>/
+resume(done.folder)                      # after a kill at any instant: the same bits
 cluster(experiment)                      # which clients are alike, before any federated training
 """
 
 import json
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from feddag.runs.driver import Driver, Watch
 from feddag.runs.events import EventLog
 from feddag.runs.given_data import settings_for
 from feddag.runs.result import write_clusters
+from feddag.runs.run import Run
 from feddag.runs.simulation import SimulatedEngine, Simulation, SimulationFacts, build
 
 SETTINGS_DIGEST = ".experiment.sha256"  # of the settings that a run was started with
@@ -36,8 +38,8 @@ def run(
     folder: Path | str | None = None,
     watch: Watch = lambda event: None,
     data: Any = None,
-) -> Path:
-    """Run an experiment in a new folder; returns the folder.
+) -> Run:
+    """Run an experiment in a new folder; what it gave, which also stands for the folder's path.
 
     `data` is anything that `feddag.data.memory.federation_from` accepts, for example client → (x, y). It
     takes the place of the dataset that the settings name; see `feddag.runs.given_data`.
@@ -59,10 +61,10 @@ def run(
     write_durably(folder / SETTINGS_DIGEST, experiment.digest.encode())
     write_durably(folder / "experiment.json", json.dumps(experiment.settings(), indent=1).encode())
     _drive(simulation, folder, watch)
-    return folder
+    return Run(folder)
 
 
-def resume(folder: Path | str, *, watch: Watch = lambda event: None, data: Any = None) -> Path:
+def resume(folder: os.PathLike[str] | str, *, watch: Watch = lambda event: None, data: Any = None) -> Run:
     """Go on with a run from its last valid checkpoint, to the same result as if never stopped.
 
     A run that was started with `data` from memory needs the same data again.
@@ -77,11 +79,11 @@ def resume(folder: Path | str, *, watch: Watch = lambda event: None, data: Any =
     except OSError as error:
         raise cannot_write(folder / "checkpoints", error) from error
     _drive(simulation, folder, watch)
-    return folder
+    return Run(folder)
 
 
 def cluster(
-    what: Experiment | Path | str | Any,
+    what: Experiment | os.PathLike[str] | str | Any,
     folder: Path | str | None = None,
     *,
     watch: Watch = lambda event: None,
@@ -93,7 +95,7 @@ def cluster(
     its newest checkpoint. Anything else is data from memory, see `run`; FedDAG's clustering is used for it.
     The page goes to `folder`, by default clustering/<time>-<name>.
     """
-    if not isinstance(what, Experiment | Path | str):
+    if not isinstance(what, Experiment | os.PathLike | str):
         if data is not None:
             raise InvalidInput("data was given twice: as the first argument and as data=")
         what, data = Experiment.from_settings({"algorithm": "feddag", "fraction_train": 1.0}), what
@@ -168,7 +170,7 @@ def _drive(simulation: Simulation, folder: Path, watch: Watch) -> None:
     with lock_folder(folder):
         engine = simulation.open_engine(folder / "memories")
         try:
-            facts = SimulationFacts(simulation.federation, engine.memories, simulation.site)
+            facts = SimulationFacts(simulation.federation, engine.memories, engine.site)
             about = _describe(simulation, engine, folder)
             drive(simulation.prepared, engine, simulation.presence, facts, folder, watch, about)
         finally:
@@ -177,8 +179,9 @@ def _drive(simulation: Simulation, folder: Path, watch: Watch) -> None:
 
 def _describe(simulation: Simulation, engine: SimulatedEngine, folder: Path) -> dict[str, Any]:
     """What a reader of the log must know: settings, data source, machine, versions."""
-    clients = simulation.clients
+    clients, plan = simulation.clients, simulation.privacy_plan()
     return {
+        **({"privacy": plan.plain()} if plan is not None else {}),
         "folder": str(folder),
         "experiment": simulation.experiment.settings(),
         "model": simulation.prepared.network.name,

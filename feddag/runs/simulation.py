@@ -23,10 +23,14 @@ from feddag.engines.perform import Site, client_at, single_threaded
 from feddag.engines.process import ProcessEngine
 from feddag.experiment.settings import Experiment
 from feddag.learning.evaluation import serve
+from feddag.privacy.account import account
+from feddag.privacy.guard import Protection
+from feddag.privacy.plan import Plan, make_plan
 from feddag.runs.given_data import federation_for
 from feddag.runs.prepare import Prepared, prepare
 from feddag.runs.presence import PlannedPresence, plan_presence
 
+LEDGER = "ledger.jsonl"  # of a run: what left which client
 SimulatedEngine = InlineEngine | ProcessEngine
 
 
@@ -50,7 +54,12 @@ class Simulation:
     @cached_property
     def site(self) -> Site:
         """What the clients' tasks run on."""
-        return Site(self.federation, self.prepared.network, self.experiment.engine.backend)
+        return self._site(None)
+
+    def _site(self, ledger: Path | None) -> Site:
+        privacy = self.experiment.privacy
+        protection = Protection(privacy, ledger) if privacy.on else None
+        return Site(self.federation, self.prepared.network, self.experiment.engine.backend, protection)
 
     @cached_property
     def presence(self) -> PlannedPresence:
@@ -75,14 +84,29 @@ class Simulation:
         """Those of them that hold training samples."""
         return tuple(c for c in self.clients if self.presence.trains(c))
 
+    def privacy_plan(self) -> Plan | None:
+        """What will leave the clients at which ε; None where nothing is protected."""
+        experiment = self.experiment
+        if not experiment.privacy.on:
+            return None
+        return make_plan(
+            experiment.privacy,
+            self.prepared.algorithm,
+            experiment.training,
+            experiment.num_rounds,
+            experiment.fraction_train,
+            [len(self.federation.clients[client].train) for client in self.trainable],
+        )
+
     def open_engine(self, memories: Path | None = None) -> SimulatedEngine:
         """The engine that the experiment names; `memories` is where clients keep what they remember."""
         config = self.experiment.engine
+        # The ledger lies beside the memories: both belong to the clients, not to the server.
+        ledger = memories.with_name(LEDGER) if memories is not None else None
+        site = self._site(ledger) if ledger is not None and self.experiment.privacy.on else self.site
         if config.name == "inline":
-            return InlineEngine(self.site, memories, self.experiment.digest)
-        return ProcessEngine(
-            self.site, self.experiment.model, config.workers, memories, self.experiment.digest
-        )
+            return InlineEngine(site, memories, self.experiment.digest)
+        return ProcessEngine(site, self.experiment.model, config.workers, memories, self.experiment.digest)
 
 
 @dataclass(frozen=True)
@@ -94,8 +118,11 @@ class SimulationFacts:
     site: Site | None = None  # to adapt models; without it they are reported as the server sends them
 
     def about(self) -> dict[str, Any]:
-        """Where the data came from."""
-        return {"source": vars(self.federation.source)}
+        """Where the data came from, and what left whom."""
+        about: dict[str, Any] = {"source": vars(self.federation.source)}
+        if self.site is not None and self.site.privacy is not None:
+            about["privacy"] = account(self.site.privacy.options, self.site.privacy.ledger)
+        return about
 
     def digest(self) -> str:
         """SHA-256 of the data's source and of who holds which rows."""

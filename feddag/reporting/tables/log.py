@@ -59,3 +59,20 @@ def metrics_csv(path: Path) -> str:
             traffic = {"bytes_down": down, "bytes_up": up, "seconds": round(seconds, 3)}
             writer.writerow({"round": event["round"], **event["test"], **validation, **traffic})
     return text.getvalue()
+
+
+def exchange_rows(path: Path) -> list[dict[str, Any]]:
+    """One row per question to clients; seconds are the sum over clients."""
+    return [
+        {
+            "round": event["round"],
+            "task": event["task"],
+            "clients": event["clients"],
+            "failures": len(event["failures"]),
+            "bytes_down": event["bytes_down"],
+            "bytes_up": event["bytes_up"],
+            "seconds": round(sum(event["client_seconds"].values()), 4),
+        }
+        for event in read_events(path)
+        if event["event"] == "exchange"
+    ]

@@ -88,6 +88,11 @@ class FedDAG:
             )
         return replace(self, clustering_options=replace(self.clustering_options, views="data"))
 
+    def trainings(self) -> tuple[int, int]:
+        """How often a client trains at the start, and in a round that it takes part in, at most."""
+        warms_up = self.encoders.primary_start == "warm" or self.clustering_options.views != "data"
+        return self.signature.warmup_rounds if warms_up else 0, self.encoders.count
+
     def start(self, server: Server) -> State:
         """Signatures of all clients, clusters, complementarity graph, warm-started models."""
         start, mask = server.initial_params(), (server.seed / "sketch").integer()

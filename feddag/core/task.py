@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from torch import nn
 
+from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.core.examples import Examples
 from feddag.core.message import check_declarations, is_message, message, public
@@ -39,8 +40,8 @@ class Guard(Protocol):
         """Noisy principal vectors; None where exact ones may leave."""
         ...
 
-    def training(self, rate: float, steps: int, part: str) -> Any:
-        """The noise of one protected training."""
+    def training(self, client: "Client", local: LocalTraining, part: str) -> Any:
+        """Sampling rate, steps, clipping norm, deviation and noise of one protected training."""
         ...
 
     def release(self, reply: Any, client: "Client") -> Any:

@@ -14,6 +14,7 @@ from feddag.core.errors import FederationError, InvalidInput, InvalidMessage, Qu
 from feddag.core.files import write_durably
 from feddag.core.task import ClientId
 from feddag.learning.evaluation import evaluate
+from feddag.privacy.account import by_cluster
 from feddag.reporting.pages.clustering import PlantedTruth, write_clustering_page
 from feddag.reporting.tables.clients import clients_csv, remarks_in
 from feddag.reporting.tables.log import metrics_csv, read_events
@@ -61,6 +62,8 @@ def write_result(driver: Driver, folder: Path, facts: Facts) -> None:
         "seconds": sum(e["seconds"] for e in events if e["event"] in ("start", "round")),
         **facts.about(),
     }
+    if driver.experiment.privacy.on:
+        result["privacy"] = _privacy(result.get("privacy", {}), events, clusters_now)
     write_durably(folder / "metrics.csv", metrics_csv(log).encode())
     remarks = remarks_in(events)
     remarks |= {client: ["newcomer", *remarks.get(client, ())] for client in joined.clients}
@@ -73,6 +76,21 @@ def write_result(driver: Driver, folder: Path, facts: Facts) -> None:
         except Exception as error:  # a picture that cannot be drawn must not cost anyone a result
             driver.watch({"event": "warning", "text": f"the clustering page could not be written: {error}"})
     driver.watch({"event": "finished", "folder": str(folder), **result})
+
+
+def _privacy(
+    found: Mapping[str, Any], events: list[dict[str, Any]], clusters: Mapping[ClientId, int]
+) -> dict[str, Any]:
+    """What was planned, what the clients' ledgers say, and what was not summed."""
+    planned: dict[str, Any] = next(
+        (e["privacy"] for e in events if e["event"] == "started" and "privacy" in e), {}
+    )
+    notes = [e["notes"] for e in events if e["event"] in ("start", "round", "newcomers")]
+    refused = [sum_ for note in notes for sum_ in note.get("refused_sums", ())]
+    account = {key: value for key, value in planned.items() if key != "lines"} | dict(found)
+    account["refused_sums"] = len(refused)
+    account["clusters"] = by_cluster(account.get("clients", {}), clusters)
+    return account
 
 
 def write_clusters(prepared: Prepared, state: Any, folder: Path, facts: Facts) -> dict[str, Any]:

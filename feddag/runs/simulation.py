@@ -23,7 +23,9 @@ from feddag.engines.perform import Site, client_at, single_threaded
 from feddag.engines.process import ProcessEngine
 from feddag.experiment.settings import Experiment
 from feddag.learning.evaluation import serve
+from feddag.privacy.account import account
 from feddag.privacy.guard import Protection
+from feddag.privacy.plan import Plan, make_plan
 from feddag.runs.given_data import federation_for
 from feddag.runs.prepare import Prepared, prepare
 from feddag.runs.presence import PlannedPresence, plan_presence
@@ -82,6 +84,20 @@ class Simulation:
         """Those of them that hold training samples."""
         return tuple(c for c in self.clients if self.presence.trains(c))
 
+    def privacy_plan(self) -> Plan | None:
+        """What will leave the clients at which ε; None where nothing is protected."""
+        experiment = self.experiment
+        if not experiment.privacy.on:
+            return None
+        return make_plan(
+            experiment.privacy,
+            self.prepared.algorithm,
+            experiment.training,
+            experiment.num_rounds,
+            experiment.fraction_train,
+            [len(self.federation.clients[client].train) for client in self.trainable],
+        )
+
     def open_engine(self, memories: Path | None = None) -> SimulatedEngine:
         """The engine that the experiment names; `memories` is where clients keep what they remember."""
         config = self.experiment.engine
@@ -102,8 +118,11 @@ class SimulationFacts:
     site: Site | None = None  # to adapt models; without it they are reported as the server sends them
 
     def about(self) -> dict[str, Any]:
-        """Where the data came from."""
-        return {"source": vars(self.federation.source)}
+        """Where the data came from, and what left whom."""
+        about: dict[str, Any] = {"source": vars(self.federation.source)}
+        if self.site is not None and self.site.privacy is not None:
+            about["privacy"] = account(self.site.privacy.options, self.site.privacy.ledger)
+        return about
 
     def digest(self) -> str:
         """SHA-256 of the data's source and of who holds which rows."""

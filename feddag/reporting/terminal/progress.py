@@ -95,6 +95,10 @@ class Watcher:
             f"model {event['model']}, engine {experiment['engine']['name']}, seed {experiment['seed']}"
         )
         self._line(f"folder {event['folder']}")
+        for line in event.get("privacy", {}).get("lines", ()):
+            self._line(line)
+        for text in event.get("privacy", {}).get("warnings", ()):
+            self._warn(text)
         engine = experiment["engine"]
         self.duration.workers = 1 if engine["name"] == "inline" else engine.get("workers") or num_cores()
         if event["clients_without_samples"]:

@@ -16,13 +16,12 @@ from feddag.core.algorithm import FindsClusters
 from feddag.core.errors import InvalidInput, cannot_write
 from feddag.core.files import lock_folder, write_durably
 from feddag.core.host import describe_machine
-from feddag.core.plugins import folder_name
 from feddag.engines.memories import Memories
 from feddag.experiment.settings import Experiment
 from feddag.reporting.pages.report.run_data import HOLDINGS
 from feddag.reporting.tables.metrics import PROTOCOL
 from feddag.runs.checkpoint import latest_checkpoint
-from feddag.runs.drive import drive
+from feddag.runs.drive import drive, free_path, new_folder
 from feddag.runs.driver import Driver, Watch
 from feddag.runs.events import EventLog
 from feddag.runs.given_data import settings_for
@@ -50,8 +49,13 @@ def run(
     experiment = settings_for(experiment, data)
     if folder is not None and Path(folder).exists():
         raise InvalidInput(f"the run folder {folder} exists: choose another, or use 'feddag resume {folder}'")
+    if experiment.engine.name == "flower":
+        raise InvalidInput(
+            "engine.name = 'flower' means many machines: use feddag deploy init and deploy up --local, or "
+            "simulate with --set engine.name=process"
+        )
     simulation = build(experiment, data)
-    folder = Path(folder) if folder else _new_folder(Path(root), experiment)
+    folder = Path(folder) if folder else new_folder(Path(root), experiment)
     try:
         (folder / "checkpoints").mkdir(parents=True)
     except OSError as error:
@@ -69,7 +73,10 @@ def resume(folder: os.PathLike[str] | str, *, watch: Watch = lambda event: None,
     A run that was started with `data` from memory needs the same data again.
     """
     folder = Path(folder)
-    simulation = build(_experiment_of(folder, data), data)
+    experiment = _experiment_of(folder, data)
+    if experiment.engine.name == "flower":
+        raise InvalidInput(f"the run in {folder} is on many machines: go on with feddag deploy resume")
+    simulation = build(experiment, data)
     try:
         (folder / "checkpoints").mkdir(exist_ok=True)
     except OSError as error:
@@ -159,19 +166,8 @@ def _experiment_of(folder: Path, data: Any) -> Experiment:
     return experiment
 
 
-def _new_folder(root: Path, experiment: Experiment) -> Path:
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    method, data = folder_name(experiment.algorithm.name), folder_name(experiment.data.name)
-    return _free(root / method / data / f"{stamp}-{experiment.name}")
-
-
 def _new_cluster_folder(experiment: Experiment) -> Path:
-    return _free(Path("clustering") / f"{time.strftime('%Y%m%d-%H%M%S')}-{experiment.name}")
-
-
-def _free(base: Path) -> Path:
-    candidates = (base, *(base.with_name(f"{base.name}-{i}") for i in range(2, 1000)))
-    return next(path for path in candidates if not path.exists())
+    return free_path(Path("clustering") / f"{time.strftime('%Y%m%d-%H%M%S')}-{experiment.name}")
 
 
 def _drive(simulation: Simulation, folder: Path, watch: Watch) -> None:

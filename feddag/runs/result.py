@@ -9,6 +9,7 @@ from typing import Any
 
 from feddag.core import codec
 from feddag.core.algorithm import FindsClusters
+from feddag.core.clustering import Clustering
 from feddag.core.engine import Exchange
 from feddag.core.errors import FederationError, InvalidInput, InvalidMessage, QuorumMissed
 from feddag.core.files import write_durably
@@ -76,7 +77,7 @@ def write_result(driver: Driver, folder: Path, facts: Facts) -> None:
     write_durably(folder / "result.json", json.dumps(result, indent=1).encode())
     if clusters and len(clusters) <= MOST_ON_A_PAGE:
         try:
-            write_clusters(driver.prepared, driver.state, folder / "clustering", facts)
+            write_clusters(driver.prepared, driver.state, facts, folder / "clustering")
         except Exception as error:  # a picture that cannot be drawn must not cost anyone a result
             driver.watch({"event": "warning", "text": f"the clustering page could not be written: {error}"})
     driver.watch({"event": "finished", "folder": str(folder), **result})
@@ -113,8 +114,10 @@ def _privacy(
     return account
 
 
-def write_clusters(prepared: Prepared, state: Any, folder: Path, facts: Facts) -> dict[str, Any]:
-    """Write the page that says who is with whom and why; the clustering as plain values."""
+def found_clusters(
+    prepared: Prepared, state: Any, facts: Facts
+) -> tuple[Clustering, PlantedTruth | None, tuple[str, ...]]:
+    """The clusters in use, the planted groups where they are known, and the names of the classes."""
     algorithm = prepared.algorithm
     if not isinstance(algorithm, FindsClusters):
         name = prepared.experiment.algorithm.name
@@ -123,8 +126,14 @@ def write_clusters(prepared: Prepared, state: Any, folder: Path, facts: Facts) -
         )
     planted = facts.planted()
     truth = PlantedTruth(planted, facts.group_names()) if planted else None
+    return algorithm.clustering(state), truth, prepared.problem.class_names
+
+
+def write_clusters(prepared: Prepared, state: Any, facts: Facts, folder: Path) -> dict[str, Any]:
+    """Write the page that says who is with whom and why; the clustering as plain values."""
+    found = found_clusters(prepared, state, facts)
     try:
-        return write_clustering_page(folder, algorithm.clustering(state), truth, prepared.problem.class_names)
+        return write_clustering_page(folder, *found)
     except OSError as error:
         raise FederationError(f"the folder {folder} cannot be written: {error.strerror or error}") from error
 

@@ -181,7 +181,7 @@ class Watcher:
             self._bar.stop()
         if not self.quiet:
             self.console.print(result_table(event))
-            say(self.console, f"clusters and single clients: feddag show {event['folder']}")
+            say(self.console, f"a page about it: feddag report {event['folder']}")
         say(self.console, f"results in {event['folder']}")
 
 

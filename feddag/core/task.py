@@ -23,6 +23,13 @@ Reply = TypeVar("Reply")
 Reply_co = TypeVar("Reply_co", covariant=True)
 
 
+@dataclass
+class Work:
+    """How much a client has computed for one question: the one currency of all training."""
+
+    samples: int = 0  # gradients of single samples: one epoch over n samples is n
+
+
 class Guard(Protocol):
     """What stands between a client's samples and its reply; `feddag.privacy.guard` explains it."""
 
@@ -65,6 +72,7 @@ class Client:
     backend: str = "auto"  # who computes here: PyTorch ("torch"), the C++ kernels ("native"), or the better
     # Scores that were computed at this place before; only the evaluation task of a simulation has them.
     known_scores: MutableMapping[tuple, Any] | None = None
+    work: Work = field(default_factory=Work, compare=False)
     privacy: Guard | None = None  # None: everything leaves as it is
 
     def remembered(self, name: str, otherwise: Params) -> Params:

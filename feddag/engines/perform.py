@@ -126,5 +126,11 @@ def perform(
             reason if type(error).__module__.startswith("feddag.") else f"{type(error).__name__}: {reason}"
         )
         return Answer(failure=failure, seconds=time.perf_counter() - started, error=error), dict(memory)
-    answer = Answer(reply=reply, seconds=time.perf_counter() - started, bytes_up=codec.nbytes(reply))
+    answer = Answer(
+        reply=reply,
+        seconds=time.perf_counter() - started,
+        samples=client.work.samples,
+        epochs=client.work.samples / max(1, len(client.train)),
+        bytes_up=codec.nbytes(reply),
+    )
     return answer, dict(client.memory)

@@ -115,9 +115,10 @@ def _refuse_huge_counts(options: Mapping[str, Any], prefix: str = "") -> None:
 class EngineConfig(_Section):
     """`[engine]`: where the clients' work is computed."""
 
-    name: Literal["process", "inline"] = Field(
+    name: Literal["process", "inline", "flower"] = Field(
         default="process",
-        description="process: parallel worker processes; inline: one client after another, for debugging",
+        description="process: parallel worker processes; inline: one client after another, for debugging; "
+        "flower: many machines, with feddag deploy",
     )
     workers: int = Field(
         default=0, ge=0, le=MAX_WORKERS, description="number of worker processes; 0: one per core"

@@ -162,6 +162,16 @@ class SimulationFacts:
             return deployment.recall(memory)
 
 
+def who_holds_what(federation: Federation) -> dict[str, Any]:
+    """Classes, training samples of each class and planted groups, as plain values for reports."""
+    return {
+        "class_names": list(federation.class_names),
+        "counts": dict(zip(federation.ids, federation.counts().tolist(), strict=True)),
+        "groups": {client: int(group) for client, group in federation.groups.items()},
+        "group_names": {int(group): name for group, name in federation.group_names.items()},
+    }
+
+
 def build(experiment: Experiment, data: Any = None) -> Simulation:
     """Build data, networks and algorithm; everything that can be wrong is found here."""
     federation = federation_for(experiment, data)

@@ -66,9 +66,7 @@ class Weigh:
     shared: Params = public()
     own: Params = public()
     network: str
-    log_prior: np.ndarray = (
-        public()
-    )  # (classes,): log of the cluster's label shares, a model that sees nothing
+    log_prior: np.ndarray = public()  # (classes,): log label shares of the cluster, all that ignorance knows
     enough: float
 
 
@@ -205,7 +203,8 @@ def share(
     if options.due(server.round, server.num_rounds):
         default = server.round < last
         found = weighed(own, together, state, network, options.enough if default else 1.0, server)
-        sharing = tuple(z for z in sharing if not found[z].leaves(options.certainty, default))
+        stay = tuple(z for z in sharing if not found[z].leaves(options.certainty, default))
+        sharing = stay if len(stay) > 1 else ()  # nobody shares alone
         together = averaged(own, examples, partners_of(sharing, state.sources, options, server))
     server.note(sharing=list(sharing))
     return replace(state, models=together, sharing=sharing)

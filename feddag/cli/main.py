@@ -12,7 +12,7 @@ import typer
 from feddag.cli.cluster import cluster
 from feddag.cli.compare import compare
 from feddag.cli.data import app as data_app
-from feddag.cli.models import predict
+from feddag.cli.models import export, predict
 from feddag.cli.options import terminal
 from feddag.cli.report import report
 from feddag.cli.run import resume, run, show
@@ -22,7 +22,7 @@ app = typer.Typer(
     name="feddag",
     help="Clustered federated learning: FedDAG and the methods it is compared with.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -35,6 +35,7 @@ COMMANDS = (
     show,
     report,
     predict,
+    export,
 )
 for command in COMMANDS:
     app.command()(command)

@@ -110,7 +110,7 @@ def description(model: ClientModel) -> dict[str, Any]:
 
 def _torch_bytes(program: Any, model: ClientModel) -> bytes:
     buffer = io.BytesIO()
-    torch.export.save(program, buffer, extra_files={"feddag.json": json.dumps(description(model))})
+    torch.export.save(program, buffer, extra_files={"about.json": json.dumps(description(model))})
     return buffer.getvalue()
 
 

@@ -65,10 +65,10 @@ def test_a_mixture_of_networks_with_two_encoders_is_one_file(format_: Format, tm
     assert export_model(model, path, format_) <= CLOSE
     x = random_samples(model, 7)
     if format_ == "torch":
-        extra = {"feddag.json": ""}
+        extra = {"about.json": ""}
         loaded = torch.export.load(path, extra_files=extra)
         outputs = loaded.module()(torch.from_numpy(x)).detach().numpy()
-        assert json.loads(extra["feddag.json"])["classes"] == ["a", "b", "c", "d"]
+        assert json.loads(extra["about.json"])["classes"] == ["a", "b", "c", "d"]
     else:
         session = onnxruntime.InferenceSession(path)
         (outputs,) = session.run(["probability"], {"x": x})

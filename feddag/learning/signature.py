@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The signature of a client: what it learns alone, how its classes look, how many samples it has (§3)."""
 
+from collections.abc import Callable
 from dataclasses import replace
-from math import prod
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
+from feddag.clustering import looks
 from feddag.clustering.items import Items
 from feddag.clustering.options import SvdMethod
-from feddag.clustering.subspaces import Subspaces, class_subspaces
+from feddag.clustering.subspaces import Subspaces, class_means, class_subspaces
 from feddag.core.contract import Known
 from feddag.core.deployment import LocalTraining
 from feddag.core.message import message, options, public, sensitive
@@ -19,11 +20,16 @@ from feddag.core.seeds import Seed
 from feddag.core.task import Client, client_task
 from feddag.learning.sgd import sgd
 
+ViewName = Literal["pixels", "shape", "texture", "gradient"]
+
 
 @options
 class SignatureOptions:
     """What a client computes and sends as its signature."""
 
+    # What is looked at: see `feddag.clustering.looks`; "gradient" is the sketch of the update.
+    views: tuple[ViewName, ...] = ("pixels", "shape", "texture", "gradient")
+    side: Annotated[int, Ge(0)] = 16  # images are averaged to at most this side; 0: samples as they are
     # t_g, rounds of training alone before the signature; a request says 0 where no update is needed.
     warmup_rounds: Annotated[int, Ge(1)] = 2
     warmup_update: Literal["total", "last"] = "total"  # the update of all warm-up rounds, or of the last one
@@ -34,6 +40,10 @@ class SignatureOptions:
 
     def __post_init__(self) -> None:
         """Refuse a number of vectors that is neither a count nor a share."""
+        unknown = [view for view in self.views if view not in get_args(ViewName)]
+        if unknown or len(set(self.views)) < len(self.views) or not self.views:
+            known = ", ".join(get_args(ViewName))
+            raise ValueError(f"views = {list(self.views)}: expected one or more of {known}, once each")
         if self.vectors > 1 and self.vectors != int(self.vectors):
             raise ValueError(f"vectors = {self.vectors:g}: expected a whole number, or a share below 1")
 
@@ -53,27 +63,63 @@ class Sign:
 
 
 def _sketch_size(known: Known) -> int:
-    return sketch_size(known.request.signature.sketch_share, known.request.start.layout.size)
+    asked = known.request.signature
+    return sketch_size(asked.sketch_share, known.request.start.layout.size) * ("gradient" in asked.views)
 
 
-def _most_rows(known: Known) -> int:
-    """A class has no more principal vectors than were asked for, and no more than a sample has numbers."""
-    wanted, features = known.request.signature.vectors, prod(known.problem.input_shape)
-    return known.problem.num_classes * (min(int(wanted), features) if wanted >= 1 else features)
+def _is_text(known: Known) -> bool:
+    return known.problem.integer_codes and len(known.problem.input_shape) == 1
+
+
+def _width(known: Known) -> int:
+    return looks.pixel_width(known.problem.input_shape, known.request.signature.side, _is_text(known))
+
+
+def _bands(known: Known) -> int:
+    return looks.texture_width(known.problem.input_shape, _is_text(known))
+
+
+def _most_rows(view: ViewName) -> Callable[[Known], int]:
+    """A class has no more vectors than were asked for, and no more than a sample has numbers."""
+
+    def most(known: Known) -> int:
+        wanted, classes = known.request.signature.vectors, known.problem.num_classes
+        if view not in known.request.signature.views:
+            return 0
+        if view == "texture":
+            return classes
+        return classes * (min(int(wanted), _width(known)) if wanted >= 1 else _width(known))
+
+    return most
+
+
+def _rows(view: ViewName, kind: str, width: Callable[[Known], int], least: float) -> Any:
+    """Rows of one view: some for every class."""
+    return sensitive(
+        kind, shape=(view, width), dtype="float32", least=least, most=1.01, most_rows=_most_rows(view)
+    )
+
+
+def _classes(view: ViewName, kind: str) -> Any:
+    """The class of each row of a view."""
+    return sensitive(kind, shape=(view,), dtype="int64", least=0, below="classes", most_rows=_most_rows(view))
 
 
 @message
 class Signature:
-    """What the server knows about a client."""
+    """What the server knows about a client; of a view that was not asked for, nothing.
 
+    All rows are bounded, so that noise of a known size can hide single samples.
+    """
+
+    pixels: np.ndarray = _rows("pixels", "subspaces", _width, -1.01)  # U_c, vectors of length 1, all classes
+    pixels_of: np.ndarray = _classes("pixels", "subspaces")
+    shape: np.ndarray = _rows("shape", "subspaces", _width, -1.01)  # the same without brightness and contrast
+    shape_of: np.ndarray = _classes("shape", "subspaces")
+    texture: np.ndarray = _rows("texture", "means", _bands, -0.01)  # class means of numbers in [0, 1]
+    texture_of: np.ndarray = _classes("texture", "means")
     # Δ̃, the update at the mask's coordinates
-    sketch: np.ndarray = sensitive("update", shape=(_sketch_size,), dtype="float32")
-    # U_c, rows of length 1, all classes
-    vectors: np.ndarray = sensitive(
-        "subspaces", shape=("rows", "features"), dtype="float32", least=-1.01, most=1.01, most_rows=_most_rows
-    )
-    # the class of each row
-    classes: np.ndarray = sensitive("subspaces", shape=("rows",), dtype="int64", least=0, below="classes")
+    gradient: np.ndarray = sensitive("update", shape=(_sketch_size,), dtype="float32")
     counts: np.ndarray = sensitive("counts", shape=("classes",), dtype="int64", least=0)  # of each class
     withheld: int = public(least=0)  # number of classes too small to send (`min_samples_per_vector`)
 
@@ -89,21 +135,37 @@ def sign(request: Sign, client: Client) -> Signature:
     if request.keep:
         client.memory["warm"] = warm
     update = (warm - (request.start if asked.warmup_update == "total" else before)).parameters.numpy()
-    subspaces = class_subspaces(
-        client.train.x,
-        client.train.y,
-        client.train.num_classes,
+    sketch = update[sketch_mask(request.mask, asked.sketch_share, len(update))]
+    pixels, shape, texture = (data_view(view, client, asked) for view in ("pixels", "shape", "texture"))
+    return Signature(
+        pixels=pixels.vectors_PD,
+        pixels_of=pixels.classes_P,
+        shape=shape.vectors_PD,
+        shape_of=shape.classes_P,
+        texture=texture.vectors_PD,
+        texture_of=texture.classes_P,
+        gradient=sketch if "gradient" in asked.views else sketch[:0],
+        counts=client.train.counts(),
+        withheld=len(set(pixels.withheld) | set(shape.withheld) | set(texture.withheld)),
+    )
+
+
+def data_view(view: str, client: Client, asked: SignatureOptions) -> Subspaces:
+    """One data view of a client: principal vectors of its classes, or their mean textures."""
+    train = client.train
+    text = train.x.ndim == 2 and train.x.dtype.kind in "iu" and train.scaling.unit == 1.0
+    x, y = (train.x, train.y) if view in asked.views else (train.x[:0], train.y[:0])
+    if view == "texture":
+        return class_means(looks.texture(x, text), y, train.num_classes, asked.min_samples_per_vector)
+    seen = looks.pixels(x, asked.side, text) if view == "pixels" else looks.shape(x, asked.side, text)
+    return class_subspaces(
+        seen,
+        y,
+        train.num_classes,
         asked.vectors,
         svd=asked.svd,
         min_samples_per_vector=asked.min_samples_per_vector,
         generator=(client.seed / "svd").numpy(),
-    )
-    return Signature(
-        sketch=update[sketch_mask(request.mask, asked.sketch_share, len(update))],
-        vectors=subspaces.vectors_PD,
-        classes=subspaces.classes_P,
-        counts=client.train.counts(),
-        withheld=len(subspaces.withheld),
     )
 
 
@@ -148,8 +210,11 @@ def sketch_size(share: float, size: int) -> int:
 def items_of(signatures: dict[str, Signature]) -> Items:
     """Signatures as the clustering functions take them, in the same order."""
     values = list(signatures.values())
+    sketches_NK = np.stack([s.gradient for s in values])
     return Items.of(
-        [Subspaces(s.vectors, s.classes) for s in values],
+        [Subspaces(s.pixels, s.pixels_of) for s in values],
         np.stack([s.counts for s in values]),
-        np.stack([s.sketch for s in values]),
+        sketches_NK if sketches_NK.shape[1] else None,
+        shapes=[Subspaces(s.shape, s.shape_of) for s in values],
+        textures=[Subspaces(s.texture, s.texture_of) for s in values],
     )

@@ -5,6 +5,7 @@
             cluster        fused proximity matrix, hierarchical clustering, complementarity graph (§3.3–§4)
             share_warm     primary encoders start as the cluster mean of the warmed-up encoders (Eq. 22)
     round   train_dual     primary phase on own data (Eqs. 16–18), secondary phase for learners (Eqs. 19–21)
+            weigh          with `shared_start`: clients say whether their cluster should still share its model
 
 Where the paper is silent or ambiguous, a field of an options class says what is done.
 """
@@ -25,22 +26,17 @@ from feddag.core.averaging import add_means
 from feddag.core.clustering import Clustering
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
+from feddag.core.errors import InvalidInput
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
+from feddag.learning.presets import PRESETS
+from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
 from feddag.learning.train import train, train_own
 
 GROUPS: dict[str, Any] = {"signature": SignatureOptions, "clustering": ClusteringOptions}
 GROUPS |= {"graph": GraphOptions, "encoders": EncoderOptions}
-RENAMED = {
-    "similarity": "clustering.views",
-    "weighting": "clustering.class_weighting",
-    "rule": "clustering.cut_rule",
-    "encoders": "encoders.count",
-    "combine": "encoders.combine_learners",
-    "schedule": "encoders.primary_rounds",
-}
 
 
 @message
@@ -55,6 +51,7 @@ class State:
     mask: int  # selects the coordinates of all sketches
     frame: Frame  # how the signatures were compared, in their order
     tree: KeptTree  # the hierarchical clustering, and where it was cut
+    sharing: tuple[int, ...] = ()  # the clusters whose models are still averaged (`shared_start`)
 
 
 @algorithm
@@ -67,36 +64,32 @@ class FedDAG:
     clustering_options: Annotated[ClusteringOptions, Field(alias="clustering")] = ClusteringOptions()
     graph: GraphOptions = GraphOptions()
     encoders: EncoderOptions = EncoderOptions()
+    shared_start: SharedStartOptions = SharedStartOptions()
 
-    tasks = (sign, share_warm, train, train_dual)
+    tasks = (sign, share_warm, train, train_dual, weigh)
     clusters_at_start: ClassVar[bool] = True
     # Former name of a setting → its name now.
     MOVED: ClassVar[dict[str, str]] = {
         **{f.name: f"{group}.{f.name}" for group, cls in GROUPS.items() for f in fields(cls)},
-        **RENAMED,
+        **{"similarity": "clustering.views", "weighting": "clustering.class_weighting"},
+        **{"rule": "clustering.cut_rule", "encoders": "encoders.count"},
+        **{"combine": "encoders.combine_learners", "schedule": "encoders.primary_rounds"},
     }
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "recommended": {},
-        "paper": {  # literal, wherever the paper can be computed literally
-            "signature": {"views": ["pixels", "gradient"], "side": 0, "vectors": 0.01},
-            "clustering": {
-                "angles": "pairs",
-                "class_weighting": "frequency",
-                "weigh_absent": True,
-                "fusion": "mlp",
-                "fusion_rule": "row",
-                "cut_rule": "loss",
-            },
-            "graph": {"lacking_classes": False, "shared_alignment": False},
-            "encoders": {
-                "combine_learners": "sum",
-                "source_updates": "sum",
-                "phases": "parallel",
-                "head_start": "random",
-                "secondary_start": "random",
-            },
-        },
-    }
+    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+
+    def without_sketches(self) -> "FedDAG":
+        """This method where updates of single clients may not be seen: clusters by the data alone."""
+        if self.clustering_options.views == "gradient":
+            raise InvalidInput(
+                "algorithm.clustering.views = 'gradient' compares the updates of single clients, which "
+                "privacy.level = 'private' does not let leave: use 'data', or level 'strict'"
+            )
+        return replace(self, clustering_options=replace(self.clustering_options, views="data"))
+
+    def trainings(self) -> tuple[int, int]:
+        """How often a client trains at the start, and in a round that it takes part in, at most."""
+        warms_up = self.encoders.primary_start == "warm" or self.clustering_options.views != "data"
+        return self.signature.warmup_rounds if warms_up else 0, self.encoders.count
 
     def start(self, server: Server) -> State:
         """Signatures of all clients, clusters, complementarity graph, warm-started models."""
@@ -113,7 +106,7 @@ class FedDAG:
             **found.notes(list(signatures)),
             withheld=sum(s.withheld for s in signatures.values()),
         )
-        return State(
+        state = State(
             clusters=clusters,
             models=start_models(server, clusters, sources, self.encoders),
             sources=sources,
@@ -122,29 +115,37 @@ class FedDAG:
             mask=mask,
             frame=found.frame,
             tree=KeptTree.of(signatures, found),
+            sharing=tuple(range(found.count)) if self.shared_start.rounds and found.count > 1 else (),
         )
+        return share(state, state.models, None, self.encoders.network, self.shared_start, server)
+
+    def warmup(self, keep: bool) -> int:
+        """Rounds that everybody trains alone. Data angles need none, if no warm model is wanted either."""
+        return self.signature.warmup_rounds if keep or self.clustering_options.views != "data" else 0
 
     def signature_request(self, start: Params, mask: int, keep: bool) -> Sign:
         """What clients are asked at the start, and newcomers later."""
-        # Data angles need no update: if no warm model is wanted either, nobody trains.
-        trains = keep or self.clustering_options.views != "data"
-        signature = self.signature if trains else replace(self.signature, warmup_rounds=0)
+        signature = replace(self.signature, warmup_rounds=self.warmup(keep))
         return Sign(start=start, local=self.local, signature=signature, mask=mask, keep=keep)
 
     def round(self, state: State, server: Server) -> State:
         """All clusters start from the same snapshot of all models, so the order of clusters has no effect."""
+        if server.spent(self.warmup(self.encoders.primary_start == "warm")):
+            return state
         unsigned = tuple(c for c in server.cohort if c not in state.signatures)
         if unsigned:  # they did not answer at the start
             state = self.onboard(state, unsigned, server)
         labels, models, sources = state.clusters.labels(), state.models, state.sources
         cohort = [c for c in server.cohort if c in labels]
         if self.encoders.count == 1:
-            means = server.ask_mean(train, train_own(models, labels, cohort, self.local), labels)
-            return replace(state, models=add_means(models, means))
-        asked = training_requests(models, sources, self.encoders, self.local, server.round)
-        requests = {c: request for c in cohort if (request := asked[labels[c]]) is not None}
-        trained = server.ask_mean(train_dual, requests, labels)
-        return replace(state, models=aggregate(models, sources, trained, self.encoders))
+            trained: Any = server.ask_mean(train, train_own(models, labels, cohort, self.local), labels)
+            own = add_means(models, trained)
+        else:
+            asked = training_requests(models, sources, self.encoders, self.local, server.round)
+            requests = {c: request for c in cohort if (request := asked[labels[c]]) is not None}
+            trained = server.ask_mean(train_dual, requests, labels)
+            own = aggregate(models, sources, trained, self.encoders)
+        return share(state, own, trained, self.encoders.network, self.shared_start, server)
 
     def deploy(self, state: State, client: str) -> Deployment:
         """The model of the client's cluster; of the largest cluster for a client that never signed."""

@@ -12,7 +12,11 @@ import typer
 from feddag.cli.cluster import cluster
 from feddag.cli.compare import compare
 from feddag.cli.data import app as data_app
+from feddag.cli.deploy import app as deploy_app
+from feddag.cli.models import predict
 from feddag.cli.options import terminal
+from feddag.cli.privacy import app as privacy_app
+from feddag.cli.report import report
 from feddag.cli.run import resume, run, show
 from feddag.cli.scenario import app as scenario_app
 
@@ -25,10 +29,21 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for command in (run, resume, cluster, compare, show):
+COMMANDS = (
+    run,
+    resume,
+    cluster,
+    compare,
+    show,
+    report,
+    predict,
+)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(data_app, name="data")
+app.add_typer(deploy_app, name="deploy")
 app.add_typer(scenario_app, name="scenario")
+app.add_typer(privacy_app, name="privacy")
 
 
 def _show_version(wanted: bool) -> None:
@@ -55,7 +70,7 @@ def list_(
         str, typer.Argument(help="A table (algorithms, settings, …) or a method; all if left out.")
     ] = "all",
 ) -> None:
-    """List algorithms, datasets, partitions, models, recipes, engines, settings, or one method's settings."""
+    """List algorithms, datasets, partitions, models, recipes, scenarios, settings, or a method's settings."""
     from feddag.experiment.listing import table_of, tables
     from feddag.reporting.terminal.console import TextTable
 

@@ -69,6 +69,18 @@ class Items:
             present_NC[i, item.classes_P[np.abs(item.vectors_PD).max(axis=1, initial=0) > 0]] = True
         return present_NC
 
+    def known_errors(self, view: str = "pixels") -> FloatArray:
+        """Items x classes: known error (sin²) of the first vector of each class; 0 where there is none."""
+        if view == "gradient":
+            return np.zeros((len(self), 1), dtype=np.float32)
+        errors_NC = np.zeros(self.counts_NC.shape, dtype=np.float32)
+        for i, item in enumerate(self.class_vectors(view)):
+            if item.errors_P is not None:
+                # Differences of textures are means over their numbers, so their errors are, too.
+                errors_P = item.errors_P / (item.vectors_PD.shape[1] if view == "texture" else 1)
+                errors_NC[i, item.classes_P[::-1]] = errors_P[::-1]  # of several vectors the first stays
+        return errors_NC
+
 
 def check_subspaces(subspaces: Sequence[Subspaces], num_classes: int, name: str = "subspaces") -> None:
     """Refuse NaN, wrong shapes and unknown classes; the error names the item."""

@@ -43,6 +43,14 @@ def pixel_width(sample_shape: tuple[int, ...], side: int, text: bool) -> int:
     return prod(sample_shape[:1]) * prod(-(-n // _block(n, side)) for n in sample_shape[1:])
 
 
+def reshaped(rows_ND: FloatArray, sample_shape: tuple[int, ...], side: int, text: bool) -> FloatArray:
+    """Rows of `pixels` or `shape` as images or windows again."""
+    if text or not side:
+        return rows_ND if text and side else rows_ND.reshape(len(rows_ND), *sample_shape)
+    kept = [-(-n // _block(n, side)) for n in sample_shape[1:]]
+    return rows_ND.reshape(len(rows_ND), *sample_shape[:1], *kept)
+
+
 def shape(x: np.ndarray, side: int = 16, text: bool = False) -> FloatArray:
     """Rows of `pixels` minus their mean, with length 1; a constant sample is a row of zeros."""
     rows_ND = pixels(x, side, text).astype(np.float32)

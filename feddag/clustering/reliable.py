@@ -13,6 +13,9 @@ nearest neighbours. What the noise explains is subtracted, and well known classe
     D_ij = Σ_c (sin² θ_ijc - 1.4 ν_ijc) / ν_ijc²  /  Σ_c 1 / ν_ijc²      with error σ_ij = (Σ_c 1 / ν_ijc²)^-½
     θ_ij = arcsin √(D_ij + σ̄),        σ̄ = median of all errors
 
+Vectors that carry noise on purpose (feddag.privacy) have a known error e, the expected sin² that it adds.
+e_i + e_j is subtracted from sin² θ_ij first, and added to ν_ij where it weighs the evidence.
+
 σ̄ keeps the remaining noise in the linear part of the root. Without it, clients that do not differ would
 fall into arbitrary groups. If two items share only some classes, θ moves towards a right angle by u^1.5,
 where u is the share of their samples that lie in classes which the other item lacks. With `shared_only`
@@ -33,25 +36,17 @@ from feddag.clustering.angles import AngleBlock, KeptAngles, class_angle_blocks,
 from feddag.clustering.arrays import (
     RIGHT_ANGLE,
     FloatArray,
-    IntArray,
     add_transpose,
     block_places,
     row_blocks,
 )
 from feddag.clustering.items import Items, sketches_of
+from feddag.clustering.levels import MAX_NOISE, MEDIAN_PER_QUANTILE, Errors, known_errors, noise_levels
 from feddag.clustering.options import ClusteringOptions
 from feddag.core.message import message, public
 
-NEIGHBOUR_QUANTILE = 0.1
-"""10%, so that even with eleven equal groups a same-group neighbour is included."""
-MEDIAN_PER_QUANTILE = 1.4
-"""The median of same-group values divided by their 10% quantile; 1.3 to 1.4 for image classes."""
-MAX_NOISE = 1 / MEDIAN_PER_QUANTILE
-"""Largest noise level b. Then a = 1: half of a class's energy is off its first vector."""
 MIN_NOISE = np.radians(0.1) ** 2
 """sin² of the largest angle that is rounding, not data."""
-MAX_NEIGHBOURS = 512
-"""Noise levels are estimated from at most this number of other items."""
 MIN_NOISE_OF = {"texture": 1e-9, "gradient": 1e-6}
 """The same for views that are computed with more, or fewer, digits."""
 LARGEST_LEVEL, MOST_ITEMS = 4.0, 0.8
@@ -76,16 +71,18 @@ class ReliableAngles:
         """The estimated noise, and the angles of N items in degrees; `keep` collects class-wise angles."""
         n = len(items)
         sizes_NC = self._sizes(items)
+        errors_NC = items.known_errors(self.view)
         levels_NC = np.full(sizes_NC.shape, MAX_NOISE, dtype=np.float32)
         total_NN, evidence_NN = np.zeros((n, n), dtype=np.float32), np.zeros((n, n), dtype=np.float32)
         for label, blocks in self._blocks(items, None):
             if keep is not None:
                 for block in blocks:
                     keep.add(block)
-            levels_NC[:, label] = self._levels(blocks, sizes_NC[:, label], sizes_NC[:, label])
+            errors = errors_NC[:, label], errors_NC[:, label]
+            levels_NC[:, label] = self._levels(blocks, sizes_NC[:, label], sizes_NC[:, label], errors)
             noise_N = levels_NC[:, label] / sizes_NC[:, label]
             while blocks:  # a block that has been added is not needed again
-                _add(total_NN, evidence_NN, blocks.pop(), noise_N, noise_N, self._least_noise)
+                _add(total_NN, evidence_NN, blocks.pop(), noise_N, noise_N, errors, self._least_noise)
         add_transpose(total_NN)
         add_transpose(evidence_NN)
         fitted = replace(self, levels_NC=levels_NC, typical_error=_typical_error(evidence_NN))
@@ -104,9 +101,14 @@ class ReliableAngles:
         """The noise of new items, estimated from their nearest old neighbours."""
         sizes_MC, sizes_NC = self._sizes(new), self._sizes(old)
         levels_MC = np.full(sizes_MC.shape, MAX_NOISE, dtype=np.float32)
+        errors_MC, errors_NC = new.known_errors(self.view), old.known_errors(self.view)
         for label, blocks in self._blocks(new, old):
             known_N = self.levels_NC[:, label][self._tells(old)[:, label]]
-            levels_MC[:, label] = self._levels(blocks, sizes_MC[:, label], sizes_NC[:, label], known_N)
+            errors, sizes = (
+                (errors_MC[:, label], errors_NC[:, label]),
+                (sizes_MC[:, label], sizes_NC[:, label]),
+            )
+            levels_MC[:, label] = self._levels(blocks, *sizes, errors, known_N)
         of_new = replace(self, levels_NC=levels_MC)
         return replace(of_new, errors_N=of_new._errors(new))
 
@@ -125,9 +127,19 @@ class ReliableAngles:
         evidence_MN = np.zeros_like(total_MN)
         sizes_MC, sizes_NC = self._sizes(new), self._sizes(old)
         noise_MC, noise_NC = of_new.levels_NC / sizes_MC, self.levels_NC / sizes_NC
+        errors_MC, errors_NC = new.known_errors(self.view), old.known_errors(self.view)
         for label, blocks in self._blocks(new, old):
+            errors = errors_MC[:, label], errors_NC[:, label]
             for block in blocks:
-                _add(total_MN, evidence_MN, block, noise_MC[:, label], noise_NC[:, label], self._least_noise)
+                _add(
+                    total_MN,
+                    evidence_MN,
+                    block,
+                    noise_MC[:, label],
+                    noise_NC[:, label],
+                    errors,
+                    self._least_noise,
+                )
         if self.shared_only:
             _finish_shared(total_MN, evidence_MN, self.typical_error, self.unknown)
         else:
@@ -158,10 +170,11 @@ class ReliableAngles:
         blocks: Sequence[AngleBlock],
         sizes_M: FloatArray,
         sizes_N: FloatArray,
+        errors: Errors | None = None,
         known_N: FloatArray | None = None,
     ) -> FloatArray:
         """b of one class; `known_N` are levels of old items, by which a newcomer's level is limited."""
-        levels_M = _levels(blocks, sizes_M, sizes_N)
+        levels_M = noise_levels(blocks, sizes_M, sizes_N, errors)
         if not self.shared_only:
             return levels_M
         compared = levels_M[levels_M < MAX_NOISE] if known_N is None or not len(known_N) else known_N
@@ -189,6 +202,7 @@ class ReliableAngles:
     def _errors(self, items: Items) -> FloatArray:
         """σ of two items that are both like this one; 0 for an item that tells nothing."""
         noise_NC = np.maximum(2 * self.levels_NC / self._sizes(items), self._least_noise)
+        noise_NC = noise_NC + 2 * items.known_errors(self.view)
         evidence_N = (self._tells(items) / np.square(noise_NC.astype(np.float64))).sum(axis=1)
         return np.where(evidence_N > 0, 1 / np.sqrt(np.maximum(evidence_N, 1e-300)), 0).astype(np.float32)
 
@@ -201,58 +215,25 @@ def unshared(new_sizes_MC: FloatArray, old_sizes_NC: FloatArray) -> FloatArray:
     return np.clip(u_MN, 0, 1, out=u_MN)
 
 
-def _levels(blocks: Sequence[AngleBlock], sizes_M: FloatArray, sizes_N: FloatArray) -> FloatArray:
-    """b of one class: the low quantile of sin² θ / (1/n_i + 1/n_j) over the other items."""
-    n = len(sizes_N)
-    chosen = np.unique(np.linspace(0, n - 1, min(n, MAX_NEIGHBOURS)).astype(np.int64))
-    place_N = np.full(n, -1)
-    place_N[chosen] = np.arange(len(chosen))
-    ratios_MK = np.full((len(sizes_M), len(chosen)), np.nan, dtype=np.float32)
-    same_items = any(block.diagonal for block in blocks)
-
-    def note(rows_I: IntArray, columns_J: IntArray, degrees_IJ: FloatArray) -> None:
-        wanted_J = place_N[columns_J] >= 0
-        columns_J = columns_J[wanted_J]
-        sines_IJ = np.sin(np.radians(degrees_IJ[:, wanted_J])) ** 2
-        ratios_IJ = sines_IJ / (1 / sizes_M[rows_I][:, None] + 1 / sizes_N[columns_J][None, :])
-        if same_items:  # an item is not its own neighbour
-            ratios_IJ[rows_I[:, None] == columns_J[None, :]] = np.nan
-        ratios_MK[np.ix_(rows_I, place_N[columns_J])] = ratios_IJ
-
-    for block in blocks:
-        note(block.rows_I, block.columns_J, block.degrees_IJ)
-        if same_items and not block.diagonal:
-            note(block.columns_J, block.rows_I, block.degrees_IJ.T)
-    return np.minimum(_low_quantile(ratios_MK), MAX_NOISE)
-
-
-def _low_quantile(ratios_MK: FloatArray) -> FloatArray:
-    """np.nanquantile of every row without its loop over rows; infinite where a row is all NaN."""
-    ordered_MK = np.sort(ratios_MK, axis=1)  # NaN last
-    last_M = np.isfinite(ordered_MK).sum(axis=1) - 1
-    place_M = NEIGHBOUR_QUANTILE * np.maximum(last_M, 0)
-    below_M = place_M.astype(np.int64)
-    rows_M = np.arange(len(ordered_MK))
-    low_M = ordered_MK[rows_M, below_M]
-    high_M = ordered_MK[rows_M, np.minimum(below_M + 1, np.maximum(last_M, 0))]
-    return np.where(last_M < 0, np.inf, low_M + (place_M - below_M) * (high_M - low_M)).astype(np.float32)
-
-
 def _add(
     total: FloatArray,
     evidence: FloatArray,
     block: AngleBlock,
     row_noise: FloatArray,
     column_noise: FloatArray,
+    errors: Errors | None = None,
     least_noise: float = MIN_NOISE,
 ) -> None:
     """Add (sin² θ - 1.4 ν) / ν² and 1 / ν² of one block; of a diagonal block only the upper half."""
     noise_IJ = row_noise[block.rows_I][:, None] + column_noise[block.columns_J][None, :]
     noise_IJ = np.maximum(noise_IJ, np.float32(least_noise))
-    evidence_IJ = 1 / np.square(noise_IJ)
+    known_IJ = known_errors(errors, block.rows_I, block.columns_J)
+    evidence_IJ = 1 / np.square(noise_IJ if known_IJ is None else noise_IJ + known_IJ)
     if block.diagonal:
         evidence_IJ = np.triu(evidence_IJ, 1)
     sines_IJ = np.square(np.sin(np.radians(block.degrees_IJ)))
+    if known_IJ is not None:
+        sines_IJ = sines_IJ - known_IJ
     places = block_places(block.rows_I, block.columns_J)
     evidence[places] += evidence_IJ
     total[places] += evidence_IJ * (sines_IJ - np.float32(MEDIAN_PER_QUANTILE) * noise_IJ)

@@ -84,6 +84,22 @@ def algorithm(cls: type[T]) -> type[T]:
     return made
 
 
+class Averaging(Protocol):
+    """Another way to find means, for example one that hides single replies; see `feddag.privacy.sums`."""
+
+    def __call__(
+        self,
+        server: "Server",
+        task: ClientTask,
+        requests: Mapping[ClientId, Any],
+        groups: Mapping[ClientId, int] | None,
+        uniform: bool,
+        quorum: float | None,
+    ) -> dict[int, Mean[Any]]:
+        """The mean reply of each group, as `ask_mean` promises it."""
+        ...
+
+
 @dataclass
 class Server:
     """What an algorithm has at hand in one round."""
@@ -100,6 +116,7 @@ class Server:
     deadline: float = math.inf
     limit: NormLimit = field(default_factory=NormLimit)  # on the norm of updates
     purpose: str = "round"
+    averaging: Averaging | None = None  # None: the server averages the replies itself
     on_answers: Callable[[ClientTask, int, Mapping[ClientId, Answer]], None] = lambda task, round_, answers: (
         None
     )
@@ -112,15 +129,18 @@ class Server:
         task: ClientTask[Request, Reply],
         requests: Mapping[ClientId, Request],
         quorum: float | None = None,
+        *,
+        seed: Seed | None = None,
     ) -> dict[ClientId, Reply]:
         """Ask clients one question each; replies sorted by client id, failed clients left out.
 
         A reply that breaks the contract of its task is refused here: it counts as a failure of its client.
+        `seed` belongs to questions that are parts of another one.
         """
         requests = requests_at_round(requests, self.round, self.num_rounds)
-        # Keyed by the question's rank, not the task's name: batches then agree across algorithms.
-        seed = self.seed / self.purpose / self.round / "question" / self.questions
-        self.questions += 1
+        if seed is None:
+            seed = self.question_seed
+            self.questions += 1
         done = itertools.count(1)
         progress = partial(self.on_answer, task)
         exchange = Exchange(
@@ -140,6 +160,12 @@ class Server:
             missed = QuorumMissed(task.name, self.round, len(replies), needed, len(requests), failures)
             raise missed from next((a.error for a in answers.values() if a.error), None)
         return replies
+
+    @property
+    def question_seed(self) -> Seed:
+        """Randomness of the next question."""
+        # Keyed by the question's rank, not the task's name: batches then agree across algorithms.
+        return self.seed / self.purpose / self.round / "question" / self.questions
 
     def _checked(
         self, task: ClientTask, requests: Mapping[ClientId, Any], answers: Mapping[ClientId, Answer]
@@ -176,6 +202,9 @@ class Server:
         The one averaging question: an engine may answer it without showing single replies. Clients count by
         their examples, or equally when `uniform`. A group that nobody answered for is left out.
         """
+        if self.averaging is not None and requests:
+            requests = requests_at_round(requests, self.round, self.num_rounds)
+            return self.averaging(self, task, requests, groups, uniform, quorum)
         grouped: dict[int, dict[ClientId, Reply]] = {}
         for client, reply in self.ask(task, requests, quorum).items():
             grouped.setdefault(groups[client] if groups else 0, {})[client] = reply
@@ -191,6 +220,14 @@ class Server:
         """Differently initialised models; other ones for each draw. The very first is `initial_params()`."""
         names = range(draw * number, (draw + 1) * number)
         return tuple(self.initial_params(network, name or "model") for name in names)
+
+    def spent(self, rounds: int) -> bool:
+        """Whether this round is one of those that the start has spent, when all clients trained.
+
+        Warm-up counts as rounds: a method that trains everybody `rounds` times at the start does nothing in
+        its first `rounds` rounds. One round always remains.
+        """
+        return self.round <= min(rounds, self.num_rounds - 1)
 
     def note(self, **metrics: Any) -> None:
         """Record figures for the event log of this round."""

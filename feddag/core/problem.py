@@ -15,3 +15,6 @@ class Problem:
     class_names: tuple[str, ...] = ()  # empty: the classes have no names
     scaling: Scaling = field(default_factory=Scaling)
     integer_codes: bool = False  # samples are sequences of codes (text), not measurements
+    # Of tables, in the order of the features: a column of numbers with (), or of texts with its values,
+    # each of which is one feature.
+    columns: tuple[tuple[str, tuple[str, ...]], ...] = ()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """From settings to a federation: load the samples, deal them to clients, add skews, remember the groups."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,10 @@ from feddag.data.catalog import load_dataset
 from feddag.data.config import DataConfig, FeatureConfig, PartitionConfig
 from feddag.data.dataset import Dataset
 from feddag.data.dealing.features import corrupt_shares
+from feddag.data.dealing.lives import shares_of_lives, timeline
 from feddag.data.dealing.partitions import PARTITIONS, PlantedGroups
 from feddag.data.dealing.rows import make_shares, test_rows, training_rows
 from feddag.data.dealing.skews import (
-    Styles,
     choose_concepts,
     choose_newcomers,
     choose_styles,
@@ -24,15 +25,18 @@ from feddag.data.dealing.skews import (
 )
 from feddag.data.federation import Federation
 from feddag.data.names import is_allowed
+from feddag.data.scenario import Life, Plan, Traits, add_lives, plan_changes
 
+CLASSES_NAMED = 5  # in the name of a planted group; of more classes the number is told
+NO_PLAN = Plan()
 DEFAULT_CLIENTS = 100  # the paper's number; used if the data has no clients of its own
 
 
 def build_federation(
-    data: DataConfig, partition: PartitionConfig, num_clients: int | None, seed: Seed
+    data: DataConfig, partition: PartitionConfig, num_clients: int | None, seed: Seed, plan: Plan = NO_PLAN
 ) -> Federation:
     """Load the dataset and deal it to clients; num_clients None means all natural clients, or 100 clients."""
-    return partition_dataset(load_dataset(data), partition, num_clients, seed, data.cache_folder)
+    return partition_dataset(load_dataset(data), partition, num_clients, seed, data.cache_folder, plan=plan)
 
 
 def partition_dataset(
@@ -42,59 +46,96 @@ def partition_dataset(
     seed: Seed,
     cache: Path | None = None,
     dealt: Mapping[str, np.ndarray] | None = None,
+    plan: Plan = NO_PLAN,
 ) -> Federation:
-    """Deal a loaded dataset to clients; `dealt` gives each client's training rows instead of a base kind."""
-    seed = seed / "partition"
+    """Deal a loaded dataset to clients; `dealt` gives each client's training rows instead of a base kind.
+
+    `plan` says whose data change in which round.
+    """
     owners = None
     if dealt is None:
         partition = _settle_kind(dataset, partition)
-        ids, owners = _client_ids(dataset, partition, num_clients, seed)
+        ids, owners = _client_ids(dataset, partition, num_clients, seed / "partition")
     else:
         ids = _check_dealt(dataset, partition, dealt)
-    styles = None
-    if partition.feature is not None:
-        styles = choose_styles(dataset, partition.feature, len(ids), (seed / "feature").numpy())
-    planted = PlantedGroups()
+    changes = plan_changes(plan, ids, seed) if plan else []
+    seed = seed / "partition"
+    traits = _plant(dataset, partition, len(ids), seed, given=dealt is not None)
+    traits, lives = add_lives(dataset, traits, changes, len(ids), seed)
+    # Some lives go on with the samples that were there before; only the others are dealt some.
+    holders = [*range(len(ids)), *(len(ids) + k for k, life in enumerate(lives) if life.dealt)]
+    holding = traits.take(holders) if lives else traits
+    if dealt is not None or owners is not None:
+        _own_samples_only(lives)
     if dealt is None:
-        plant = PARTITIONS[partition.kind].plant
-        planted = plant(dataset.num_classes, len(ids), partition, (seed / "plan").numpy())
-        rows = training_rows(dataset, partition, planted, styles, owners, len(ids), seed)
+        rows = training_rows(dataset, partition, holding.planted, holding.styles, owners, len(holders), seed)
     else:
         rows = [np.asarray(dealt[client], dtype=np.int64) for client in ids]
     if partition.quantity is not None:
         rows = keep_unequal_parts(rows, partition.quantity, (seed / "quantity").numpy())
-    tests = test_rows(dataset, partition, rows, styles, owners, seed)
-    concept_of_client = None
-    if partition.concept is not None:
-        concept_of_client = choose_concepts(partition.concept.maps, len(ids), (seed / "concept").numpy())
-    shares = make_shares(dataset, partition, rows, tests, concept_of_client, seed)
-    train, test = dataset.train, dataset.test
+    tests = test_rows(dataset, partition, rows, holding.styles, owners, seed)
+    shares = make_shares(dataset, partition, rows, tests, holding.maps, holding.concepts, seed)
+    if lives:
+        shares = shares_of_lives(shares, len(ids), lives, traits, dataset.num_classes, seed)
+    train, test, styles = dataset.train, dataset.test, traits.styles
     if styles is not None and styles.kind == "corruption":
-        assert partition.feature is not None
         train, test, shares = corrupt_shares(
             train,
             test,
             shares,
             styles,
-            partition.feature.severity,
+            (partition.feature or FeatureConfig()).severity,
             seed / "corruption",
             dataset.source.sha256,
             cache or DataConfig().cache_folder,
         )
-    groups, group_names = _planted_groups(ids, planted, styles, partition, concept_of_client)
+    groups, group_names = _planted_groups(traits, len(ids) + len(lives))
+    clients, phases, drifts = timeline(ids, shares, lives, changes, groups, train.y, seed)
     return Federation(
-        clients=dict(zip(ids, shares, strict=True)),
+        clients=clients,
         train=train,
         test=test,
         num_classes=dataset.num_classes,
         source=dataset.source,
         scaling=dataset.scaling,
         class_names=dataset.class_names,
-        groups=groups,
+        columns=dataset.columns,
+        groups=dict(zip(ids, groups or (), strict=False)),
         group_names=group_names,
         newcomers=choose_newcomers(ids, partition.newcomers, (seed / "newcomers").numpy()),
-        notes={**dataset.notes, **planted.notes, "partition": describe(partition, given=dealt is not None)},
+        notes={
+            **dataset.notes,
+            **traits.planted.notes,
+            "partition": describe(partition, given=dealt is not None),
+        },
+        phases=phases,
+        drifts=drifts,
     )
+
+
+def _plant(dataset: Dataset, partition: PartitionConfig, clients: int, seed: Seed, given: bool) -> Traits:
+    """What each client is planted to be: its label group, its style, what its labels mean."""
+    styles = None
+    if partition.feature is not None:
+        styles = choose_styles(dataset, partition.feature, clients, (seed / "feature").numpy())
+    planted = PlantedGroups()
+    if not given:
+        plant = PARTITIONS[partition.kind].plant
+        planted = plant(dataset.num_classes, clients, partition, (seed / "plan").numpy())
+        planted = _with_class_names(planted, dataset.class_names)
+    if partition.concept is None:
+        return Traits(planted, styles)
+    maps = partition.concept.maps
+    return Traits(planted, styles, maps, choose_concepts(maps, clients, (seed / "concept").numpy()))
+
+
+def _own_samples_only(lives: Sequence[Life]) -> None:
+    for life in lives:
+        if life.dealt:
+            raise InvalidInput(
+                f"{life.change.where}.keep = {life.change.drift.keep:g}: these clients have only their own "
+                "samples, so expected a concept or feature drift with keep = 1"
+            )
 
 
 def describe(partition: PartitionConfig, given: bool = False) -> str:
@@ -170,29 +211,34 @@ def _client_ids(
     return [dataset.owners.names[o] for o in owners], owners
 
 
-def _planted_groups(
-    ids: list[str],
-    planted: PlantedGroups,
-    styles: Styles | None,
-    partition: PartitionConfig,
-    concept_of_client: np.ndarray | None,
-) -> tuple[dict[str, int], dict[int, str]]:
+def _with_class_names(planted: PlantedGroups, class_names: tuple[str, ...]) -> PlantedGroups:
+    """Groups that are made by their classes are called by the names of these, where classes have names."""
+    if not planted.label_sets or not class_names:
+        return planted
+    names = []
+    for labels in planted.label_sets:
+        words = [class_names[c] for c in labels[:CLASSES_NAMED]]
+        more = len(labels) - len(words)
+        names.append(" + ".join(words + ([f"{more} more"] if more else [])))
+    return replace(planted, names=tuple(names))
+
+
+def _planted_groups(traits: Traits, count: int) -> tuple[list[int] | None, dict[int, str]]:
     """Clients that are equal in every planted property form one group; there are no groups without any."""
-    traits: list[tuple[np.ndarray, list[str]]] = []
-    if planted.groups is not None and (
-        len(planted.names) > 1 or (styles is None and concept_of_client is None)
-    ):
-        traits.append((planted.groups, list(planted.names)))
+    planted, styles, concepts = traits.planted, traits.styles, traits.concepts
+    codes: list[tuple[np.ndarray, list[str]]] = []
+    if planted.groups is not None and (len(planted.names) > 1 or (styles is None and concepts is None)):
+        codes.append((planted.groups, list(planted.names)))
     if styles is not None:
-        traits.append((styles.of_client, list(styles.names)))
-    if concept_of_client is not None and partition.concept is not None:
-        traits.append((concept_of_client, list(partition.concept.maps)))
-    if not traits:
-        return {}, {}
-    table = np.stack([codes for codes, _ in traits], axis=1)
+        codes.append((styles.of_client, list(styles.names)))
+    if concepts is not None:
+        codes.append((concepts, list(traits.maps)))
+    if not codes:
+        return None, {}
+    table = np.stack([code for code, _ in codes], axis=1)
     combinations, group = np.unique(table, axis=0, return_inverse=True)
     names = {
-        g: ", ".join(words[code] for code, (_, words) in zip(row, traits, strict=True))
+        g: ", ".join(words[code] for code, (_, words) in zip(row, codes, strict=True))
         for g, row in enumerate(combinations)
     }
-    return dict(zip(ids, (int(g) for g in group), strict=True)), names
+    return [int(g) for g in group[:count]], names

@@ -3,15 +3,22 @@
 
 import os
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from annotated_types import Gt, Le
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-PartitionName = Literal["auto", "iid", "label-groups", "label-pairs", "lda", "quantity", "natural"]
+from feddag.core.plugins import offers
+
+KINDS = ("auto", "iid", "label-groups", "label-pairs", "lda", "quantity", "natural")
 ConceptMap = Literal["identity", "reverse", "shift"]
 
+MAX_ROUND = 1_000_000
+WHO = "a share of the clients, drawn at random, or a list of their ids"
+Some = Annotated[float, Gt(0), Le(1)] | tuple[str, ...]
+
 # The kinds that use a setting. To set it with another kind is an error; it is never ignored in silence.
-KINDS_OF: dict[str, tuple[PartitionName, ...]] = {
+KINDS_OF: dict[str, tuple[str, ...]] = {
     "alpha": ("label-groups", "label-pairs", "lda", "quantity"),
     "form": ("lda",),
     "groups": ("label-groups", "label-pairs"),
@@ -133,9 +140,10 @@ class QuantityConfig(_Settings):
 class PartitionConfig(_Settings):
     """`[partition]`: which client holds which samples."""
 
-    kind: PartitionName = Field(
+    kind: str = Field(
         default="auto",
-        description="auto: natural clients where the data has them, else one domain per client, iid",
+        description="auto: natural clients where the data has them, else one domain per client, iid; "
+        f"one of {', '.join(KINDS)}, or your own as module:function",
     )
     alpha: float = Field(
         default=0.25, gt=0, description="Dirichlet concentration (the paper's α'); smaller is more unequal"
@@ -168,6 +176,14 @@ class PartitionConfig(_Settings):
     feature: FeatureConfig | None = Field(default=None, description="feature skew on top (Distribution IV)")
     quantity: QuantityConfig | None = Field(default=None, description="quantity skew on top")
 
+    @field_validator("kind", mode="before")
+    @classmethod
+    def _kind_is_known(cls, kind: Any) -> Any:
+        if isinstance(kind, str) and (kind in KINDS or ":" in kind or kind in offers("feddag.partitions")):
+            return kind
+        known = ", ".join(f"'{name}'" for name in KINDS)
+        raise ValueError(f"expected {known}, or your own as 'module:function'")
+
     @model_validator(mode="after")
     def _no_setting_is_ignored(self) -> Self:
         for name in sorted(self.model_fields_set & KINDS_OF.keys()):
@@ -177,4 +193,43 @@ class PartitionConfig(_Settings):
             ):
                 kinds = ", ".join(f"'{kind}'" for kind in KINDS_OF[name])
                 raise ValueError(f"'{name}' has no meaning for kind '{self.kind}': it belongs to {kinds}")
+        return self
+
+
+class DriftConfig(_Settings):
+    """`[[scenario.drift]]`: clients whose data change."""
+
+    at: int = Field(ge=1, le=MAX_ROUND, description="the first round with other data")
+    clients: Some = Field(description=WHO)
+    kind: Literal["label", "concept", "feature", "quantity"] = Field(
+        description="what changes: which labels, what labels mean, how samples look, or how many there are"
+    )
+    to: str | int = Field(
+        default="other",
+        description="label: a planted group; concept: a label map (identity, reverse, shift, swap-1-2); "
+        "feature: a corruption or domain; 'other' draws one",
+    )
+    factor: float | None = Field(
+        default=None, gt=0, description="quantity: how many times as many samples as before"
+    )
+    over: int = Field(default=1, ge=1, le=MAX_ROUND, description="rounds it takes; 1: sudden")
+    keep: float = Field(
+        default=0.0, ge=0, le=1, description="share of the old samples that are kept; 1: no new samples"
+    )
+    until: int | None = Field(
+        default=None, ge=2, le=MAX_ROUND, description="the round in which the data are as before again"
+    )
+
+    @model_validator(mode="after")
+    def _is_possible(self) -> Self:
+        if (self.kind == "quantity") != (self.factor is not None):
+            raise ValueError("'factor' belongs to kind 'quantity', and only to it")
+        if self.kind == "quantity" and (self.to != "other" or self.keep):
+            raise ValueError("kind 'quantity' has no 'to' and no 'keep'")
+        if self.kind == "label" and self.keep == 1:
+            raise ValueError("keep = 1: a label drift needs new samples, so expected less than 1")
+        if self.over > 1 and 0 < self.keep < 1:
+            raise ValueError("keep: expected 0 or 1 where a drift takes several rounds (over > 1)")
+        if self.until is not None and self.until < self.at + self.over:
+            raise ValueError(f"until = {self.until}: expected a round after {self.at + self.over - 1}")
         return self

@@ -36,6 +36,7 @@ class Dataset:
     owners: Tags | None = None
     domains: Tags | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
+    columns: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of tables, see Problem
 
 
 def pixel_scaling(mean: tuple[float, ...], std: tuple[float, ...]) -> Scaling:

@@ -3,8 +3,9 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,36 @@ class Share:
     validation: np.ndarray = field(default_factory=NO_INDICES.copy)  # rows of the training pool
     test: np.ndarray = field(default_factory=NO_INDICES.copy)  # rows of the test pool
     relabel: np.ndarray | None = None  # (num_classes,): stored class → the client's own label (concept shift)
+    also: "Share | None" = None  # a second part: while data change slowly, some are old and some are new
+
+    def parts(self) -> Iterator["Share"]:
+        """The part itself, and the second one where there is one."""
+        yield self
+        if self.also is not None:
+            yield from self.also.parts()
+
+    def size(self, split: str = "train") -> int:
+        """Number of samples of a split."""
+        return sum(len(getattr(part, split)) for part in self.parts())
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What a client holds from a round on, and the planted group that it belongs to then."""
+
+    first: int
+    share: Share
+    group: int | None = None
+
+
+@dataclass(frozen=True)
+class Drift:
+    """A planted change of one client's data: the truth that detectors are judged by."""
+
+    client: str
+    at: int  # the first round with other data
+    kind: str  # "label" | "concept" | "feature" | "quantity"
+    done: int  # the first round in which the change is complete
 
 
 @dataclass(frozen=True)
@@ -65,6 +96,11 @@ class Federation:
     group_names: Mapping[int, str] = field(default_factory=dict)  # planted group → what it is, in words
     newcomers: tuple[str, ...] = ()  # clients that join later
     notes: Mapping[str, str] = field(default_factory=dict)  # e.g. "partition": "lda, class-wise form"
+    columns: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of tables, see Problem
+    # Later lives of clients whose data change.
+    phases: Mapping[str, tuple[Phase, ...]] = field(default_factory=dict)
+    drifts: tuple[Drift, ...] = ()  # in the order of their rounds
+    _views: dict[int, "Federation"] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not self.clients:
@@ -80,33 +116,67 @@ class Federation:
         """Shape of one stored sample."""
         return tuple(self.train.x.shape[1:])
 
+    def at(self, round_: int) -> "Federation":
+        """What everybody holds in a round; a view, nothing is copied."""
+        if not self.phases:
+            return self
+        changes = sorted({phase.first for phases in self.phases.values() for phase in phases})
+        count = bisect_right(changes, round_)
+        if count not in self._views:
+            self._views.clear()  # rounds go forward: the views of former ones are not needed again
+            now = {
+                client: phase
+                for client, phases in self.phases.items()
+                for phase in phases
+                if phase.first <= round_
+            }
+            self._views[count] = replace(
+                self,
+                clients={**self.clients, **{c: phase.share for c, phase in now.items()}},
+                groups={**self.groups, **{c: p.group for c, p in now.items() if p.group is not None}},
+                phases={},
+                _views={},
+            )
+        return self._views[count]
+
     def examples(self, client: str, split: str = "train") -> Examples:
         """A client's samples of one split: `train`, `validation` or `test`."""
-        share = self.clients[client]
-        rows: np.ndarray = getattr(share, split)
         pool = self.test if split == "test" else self.train
-        y = np.asarray(pool.y[rows], dtype=np.int64)
-        if share.relabel is not None:
-            y = share.relabel[y]
+        rows: list[np.ndarray] = []
+        labels: list[np.ndarray] = []
+        for part in self.clients[client].parts():
+            rows.append(getattr(part, split))
+            y = np.asarray(pool.y[rows[-1]], dtype=np.int64)
+            labels.append(y if part.relabel is None else part.relabel[y])
+        all_rows, y = (a[0] if len(a) == 1 else np.concatenate(a) for a in (rows, labels))
         # Only held-out samples are shared by many clients; naming training samples would be wasted time.
-        origin = "" if split == "train" else f"{split} {hashlib.sha256(rows.tobytes()).hexdigest()}"
-        return Examples(np.asarray(pool.x[rows]), y, self.num_classes, self.scaling, origin)
+        origin = "" if split == "train" else f"{split} {hashlib.sha256(all_rows.tobytes()).hexdigest()}"
+        return Examples(np.asarray(pool.x[all_rows]), y, self.num_classes, self.scaling, origin)
 
     @property
     def problem(self) -> Problem:
         """What a server may know of these data."""
         integer_codes = self.train.x.dtype.kind in "iu" and self.scaling.unit == 1.0
-        return Problem(self.input_shape, self.num_classes, self.class_names, self.scaling, integer_codes)
+        known = (self.class_names, self.scaling, integer_codes, self.columns)
+        return Problem(self.input_shape, self.num_classes, *known)
 
     def counts(self, split: str = "train") -> np.ndarray:
         """Class counts of every client, `(clients, num_classes)`, rows in the order of `ids`."""
-        rows = []
-        for client in self.ids:
-            share = self.clients[client]
-            y = (self.test if split == "test" else self.train).y[getattr(share, split)]
-            y = y if share.relabel is None else share.relabel[y]
-            rows.append(np.bincount(y, minlength=self.num_classes))
-        return np.stack(rows)
+        y = (self.test if split == "test" else self.train).y
+        counts_NC = np.zeros((len(self.ids), self.num_classes), dtype=np.int64)
+        for i, client in enumerate(self.ids):
+            for part in self.clients[client].parts():
+                own = y[getattr(part, split)]
+                own = own if part.relabel is None else part.relabel[own]
+                counts_NC[i] += np.bincount(own, minlength=self.num_classes)
+        return counts_NC
+
+    def shares(self) -> list[Share]:
+        """Every share of every client and phase once, second parts after their first ones."""
+        first = [self.clients[client] for client in self.ids]
+        later = [p.share for c in sorted(self.phases) for p in self.phases[c]]
+        whole = {id(part): part for share in (*first, *later) for part in share.parts()}
+        return [*whole.values()]
 
     # -- one folder of plain .npy files, so that worker processes can map it instead of copying ------------
 
@@ -118,7 +188,8 @@ class Federation:
             for name, pool in (("train", self.train), ("test", self.test))
             for part in ("x", "y")
         }
-        shares = [self.clients[c] for c in self.ids]
+        shares = self.shares()
+        number = {id(share): i for i, share in enumerate(shares)}
         for split in ("train", "validation", "test"):
             parts = [getattr(s, split) for s in shares]
             unique, which = distinct_arrays(parts)  # clients with equal test views share one array
@@ -131,7 +202,9 @@ class Federation:
             folder / "relabel.npy", np.stack([identity if s.relabel is None else s.relabel for s in shares])
         )
         description = {
-            "ids": self.ids,
+            "clients": {client: number[id(self.clients[client])] for client in self.ids},
+            "phases": {c: [(p.first, number[id(p.share)]) for p in ps] for c, ps in self.phases.items()},
+            "also": {i: number[id(s.also)] for i, s in enumerate(shares) if s.also is not None},
             "pools": pools,
             "num_classes": self.num_classes,
             "scaling": vars(self.scaling),
@@ -151,18 +224,25 @@ class Federation:
             splits[split] = [unique[i] for i in np.load(folder / f"which_{split}.npy")]
         relabel = np.load(folder / "relabel.npy")
         identity = np.arange(description["num_classes"])
-        clients = {
-            client: Share(
+        shares: dict[int, Share] = {}
+        # A second part has a larger number than its first part: backwards, it is there when it is needed.
+        for i in reversed(range(len(relabel))):
+            also = description["also"].get(str(i))
+            shares[i] = Share(
                 train=splits["train"][i],
                 validation=splits["validation"][i],
                 test=splits["test"][i],
                 relabel=None if np.array_equal(relabel[i], identity) else relabel[i],
+                also=None if also is None else shares[also],
             )
-            for i, client in enumerate(description["ids"])
+        phases = {
+            client: tuple(Phase(first, shares[i]) for first, i in listed)
+            for client, listed in description["phases"].items()
         }
         scaling = description["scaling"]
         return cls(
-            clients=clients,
+            clients={client: shares[i] for client, i in description["clients"].items()},
+            phases=phases,
             train=Pool(pools["train_x"], pools["train_y"]),
             test=Pool(pools["test_x"], pools["test_y"]),
             num_classes=description["num_classes"],

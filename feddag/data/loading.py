@@ -42,6 +42,7 @@ class Content:
     owner_names: Sequence[str] = ()
     domain_names: Sequence[str] = ()
     notes: dict[str, str] = field(default_factory=dict)
+    columns: tuple[tuple[str, tuple[str, ...]], ...] = ()  # of tables, see Problem
 
 
 @dataclass(frozen=True)
@@ -200,6 +201,7 @@ def write_content(folder: Path, content: Content) -> dict[str, Any]:
         "domain_names": [str(name) for name in content.domain_names],
         "complete": content.complete,
         "notes": content.notes,
+        "columns": content.columns,
     }
 
 
@@ -218,6 +220,7 @@ def from_entry(
         owners=_tags(arrays, "owner", facts["owner_names"]),
         domains=_tags(arrays, "domain", facts["domain_names"]),
         notes=facts["notes"],
+        columns=tuple((name, tuple(words)) for name, words in facts.get("columns", ())),
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from feddag.core.errors import InvalidInput
 from feddag.core.seeds import Seed
-from feddag.data.build import partition_dataset
+from feddag.data.build import NO_PLAN, partition_dataset
 from feddag.data.config import PartitionConfig
 from feddag.data.dataset import Dataset
 from feddag.data.datasets.own import dataset_of
@@ -18,6 +18,7 @@ from feddag.data.files.hashing import sha256_of_arrays
 from feddag.data.own.clients import Missing, Reading
 from feddag.data.own.content import content_of
 from feddag.data.own.reading import HasClients, read_clients
+from feddag.data.scenario import Plan
 
 
 def federation_from(
@@ -30,6 +31,7 @@ def federation_from(
     partition: PartitionConfig | None = None,
     num_clients: int | None = None,
     seed: Seed | None = None,
+    plan: Plan = NO_PLAN,
 ) -> Federation:
     """Make a federation from data in memory.
 
@@ -42,23 +44,35 @@ def federation_from(
 
     Labels may be numbers or texts. If a client has no test part, `test_share` of each of its classes is held
     out, always the same samples. By default every client keeps its own samples; another `partition` deals
-    all samples anew.
+    all samples anew. `plan` says whose data change.
     """
     if isinstance(data, Federation):
+        if plan:
+            raise InvalidInput("scenario: drifts need samples to deal; the data are a Federation already")
         return data
+    dataset = dataset_from(data, label, client, test_share, missing)
+    return partition_dataset(dataset, partition or PartitionConfig(), num_clients, seed or Seed(1), plan=plan)
+
+
+def dataset_from(
+    data: Any,
+    label: str = "label",
+    client: str | None = "client",
+    test_share: float = 0.2,
+    missing: Missing = "refuse",
+) -> Dataset:
+    """A dataset of anything that `federation_from` takes, but a Federation."""
     if _is_hugging_face(data):
-        dataset = dataset_from_hugging_face(data, label, client, test_share, missing)
-    elif isinstance(data, Mapping) and data and all(_is_hugging_face(part) for part in data.values()):
+        return dataset_from_hugging_face(data, label, client, test_share, missing)
+    if isinstance(data, Mapping) and data and all(_is_hugging_face(part) for part in data.values()):
         splits = ", ".join(f"data['{name}']" for name in data)
         raise InvalidInput(f"data: a Hugging Face DatasetDict has several datasets; choose one of {splits}")
-    elif isinstance(data, Mapping) or callable(getattr(data, "clients", None)):
-        dataset = dataset_from_clients(data, test_share, missing)
-    else:
-        raise InvalidInput(
-            f"data: expected a mapping client → (x, y), an object with clients(), or a Hugging Face dataset, "
-            f"got {type(data).__name__}"
-        )
-    return partition_dataset(dataset, partition or PartitionConfig(), num_clients, seed or Seed(1))
+    if isinstance(data, Mapping) or callable(getattr(data, "clients", None)):
+        return dataset_from_clients(data, test_share, missing)
+    raise InvalidInput(
+        f"data: expected a mapping client → (x, y), an object with clients(), or a Hugging Face dataset, "
+        f"got {type(data).__name__}"
+    )
 
 
 def dataset_from_clients(

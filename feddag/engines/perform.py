@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place where a task runs on a client: seed, backend, task, validation; the same in every engine."""
+"""The one place where a task runs on a client, the same in every engine: seed, task, privacy, validation."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +17,7 @@ from feddag.core.task import Client, ClientId, ClientTask
 from feddag.data.federation import Federation
 from feddag.learning.backends import select_backend
 from feddag.models import Networks
+from feddag.privacy.guard import Guard, Protection
 
 MOST_SCORES = 64
 
@@ -37,6 +38,7 @@ class Site:
     federation: Federation
     network: Networks
     backend: str = "auto"
+    privacy: Protection | None = None  # None: everything leaves as it is
     known_scores: KnownScores = field(default_factory=KnownScores, compare=False)
 
     def backends(self) -> dict[str, str]:
@@ -45,9 +47,11 @@ class Site:
         return {k: str(select_backend(self.backend, self.network(k), shape)) for k in ("single", "dual")}
 
 
-def open_site(federation: Federation, model: str, backend: str = "auto") -> Site:
+def open_site(
+    federation: Federation, model: str, backend: str = "auto", privacy: Protection | None = None
+) -> Site:
     """A federation with the networks that fit its samples and classes."""
-    return Site(federation, Networks(model, federation.problem), backend)
+    return Site(federation, Networks(model, federation.problem), backend, privacy)
 
 
 @contextmanager
@@ -68,6 +72,33 @@ def single_threaded() -> Iterator[None]:
         torch.set_flush_denormal(False)
 
 
+def client_at(
+    site: Site,
+    client_id: ClientId,
+    exchange: Exchange,
+    memory: Mapping[str, Params | np.ndarray],
+    sees_test: bool,
+    sees_validation: bool,
+    guard: Guard | None = None,
+) -> Client:
+    """A client as a task sees it."""
+    federation = site.federation.at(exchange.round)
+    nothing = federation.examples(client_id).take(np.empty(0, dtype=np.int64))
+    return Client(
+        id=client_id,
+        train=federation.examples(client_id),
+        validation=federation.examples(client_id, "validation") if sees_validation else nothing,
+        test=federation.examples(client_id, "test") if sees_test else nothing,
+        network=site.network,
+        seed=exchange.client_seed(client_id),
+        shared_seed=exchange.shared_seed,
+        memory=dict(memory),
+        backend=site.backend,
+        known_scores=site.known_scores if sees_test else None,
+        privacy=guard,
+    )
+
+
 def perform(
     site: Site,
     task: ClientTask,
@@ -81,24 +112,13 @@ def perform(
     A fault of the client becomes an answer with the reason, and leaves the memory as it was.
     """
     started = time.perf_counter()
-    federation = site.federation
-    nothing = federation.examples(client_id).take(np.empty(0, dtype=np.int64))
-    seed = exchange.client_seed(client_id)
-    client = Client(
-        id=client_id,
-        train=federation.examples(client_id),
-        validation=federation.examples(client_id, "validation") if task.sees_test else nothing,
-        test=federation.examples(client_id, "test") if task.sees_test else nothing,
-        network=site.network,
-        seed=seed,
-        shared_seed=exchange.shared_seed,
-        memory=dict(memory),
-        backend=site.backend,
-        known_scores=site.known_scores if task.sees_test else None,
-    )
+    guard = site.privacy.guard(client_id, task, exchange) if site.privacy is not None else None
+    client = client_at(site, client_id, exchange, memory, task.sees_test, task.sees_validation, guard)
     try:
-        with (seed / "ambient").ambient():
+        with (client.seed / "ambient").ambient():
             reply = task(request, client)
+        if guard is not None:  # nothing leaves before it stands in the ledger
+            reply = guard.release(reply, client)
         codec.validate(reply)
     except Exception as error:
         reason = str(error) or type(error).__name__
@@ -106,5 +126,11 @@ def perform(
             reason if type(error).__module__.startswith("feddag.") else f"{type(error).__name__}: {reason}"
         )
         return Answer(failure=failure, seconds=time.perf_counter() - started, error=error), dict(memory)
-    answer = Answer(reply=reply, seconds=time.perf_counter() - started, bytes_up=codec.nbytes(reply))
+    answer = Answer(
+        reply=reply,
+        seconds=time.perf_counter() - started,
+        samples=client.work.samples,
+        epochs=client.work.samples / max(1, len(client.train)),
+        bytes_up=codec.nbytes(reply),
+    )
     return answer, dict(client.memory)

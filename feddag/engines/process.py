@@ -53,10 +53,23 @@ class ProcessEngine(SimulatedClients):
                 lambda folder: site.federation.save(folder / "data"),
             )
             self.folder = self._opened.path
-            self._crew.open(self.folder, data=str(self.folder / "data"), model=model, backend=site.backend)
+            self._crew.open(
+                self.folder,
+                data=str(self.folder / "data"),
+                model=model,
+                backend=site.backend,
+                **self._privacy(),
+            )
         except BaseException:
             self.close()
             raise
+
+    def _privacy(self) -> dict[str, Any]:
+        """What a worker must know about privacy."""
+        if self.site.privacy is None:
+            return {}
+        ledger = self.site.privacy.ledger.path or self.folder / "ledger.jsonl"
+        return {"privacy": blob(codec.encode(self.site.privacy.options)), "ledger": str(ledger)}
 
     def close(self) -> None:
         """End the workers and remove the shared files."""
@@ -83,8 +96,8 @@ class ProcessEngine(SimulatedClients):
         """Hand clients to idle workers, those with most samples first, until all have answered or failed."""
         self.crew.begin_question()
         blocks, sizes = self._share(requests)
-        shares = self.site.federation.clients
-        waiting = sorted(requests, key=lambda c: (-len(shares[c].train), c), reverse=True)
+        shares = self.site.federation.at(exchange.round).clients
+        waiting = sorted(requests, key=lambda c: (-shares[c].size(), c), reverse=True)
         answers: dict[ClientId, Answer] = {}
         try:
             while len(answers) < len(requests):
@@ -176,11 +189,12 @@ class ProcessEngine(SimulatedClients):
             self.memories.put(worker.client, codec.decode(Memory, payload["memory"].tobytes()).unwrap())
         except InvalidMessage as error:
             return Answer(failure=str(error))
-        return Answer(reply=reply, seconds=payload["seconds"], bytes_up=payload["bytes_up"])
+        counted = {name: payload[name] for name in ("seconds", "samples", "epochs", "bytes_up")}
+        return Answer(reply=reply, **counted)
 
 
 def _bytes_of(federation: Federation) -> int:
     """How much space the data need in the shared folder, at least; files that exist are not copied."""
     pools = (getattr(pool, part) for pool in (federation.train, federation.test) for part in ("x", "y"))
     copied = sum(array.nbytes for array in pools if not isinstance(array, np.memmap))
-    return copied + sum(share.train.nbytes + share.test.nbytes for share in federation.clients.values())
+    return copied + sum(share.train.nbytes + share.test.nbytes for share in federation.shares())

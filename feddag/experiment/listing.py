@@ -20,6 +20,7 @@ from feddag.core.errors import InvalidInput
 from feddag.data.catalog import DATASETS
 from feddag.data.dealing.partitions import PARTITIONS
 from feddag.experiment.recipes import RECIPES
+from feddag.experiment.scenario import SCENARIOS
 from feddag.experiment.sentences import shown_text, table_type
 from feddag.experiment.settings import AlgorithmConfig, Experiment
 from feddag.models import FAMILIES
@@ -43,6 +44,7 @@ def tables() -> dict[str, Rows]:
             ("module:factory", "your own: factory(input_shape, num_classes) returns an nn.Module"),
         ],
         "recipes": [(name, first_line(recipe)) for name, recipe in RECIPES.items()],
+        "scenarios": [(name, scenario.help) for name, scenario in SCENARIOS.items()],
         "engines": [*ENGINES.items()],
         "settings": settings(Experiment),
     }

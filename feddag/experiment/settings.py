@@ -29,6 +29,7 @@ from feddag.data.config import DataConfig, PartitionConfig
 from feddag.experiment.overrides import Settings, override, read_settings
 from feddag.experiment.scenario import ScenarioConfig
 from feddag.experiment.sentences import joined, plain_problems, problems_of, shown, shown_text
+from feddag.privacy.config import PrivacyOptions
 
 MAX_CLIENTS = 1_000_000
 MAX_ROUNDS = 1_000_000
@@ -59,7 +60,7 @@ class AlgorithmConfig(BaseModel):
     def build(self, local: LocalTraining) -> Algorithm:
         """The algorithm with these hyper-parameters and this local training."""
         if self.name not in ALGORITHMS:
-            raise ValueError(f"unknown: choose one of {', '.join(ALGORITHMS)}")
+            raise ValueError(f"unknown: choose one of {', '.join(ALGORITHMS)}, or your own as module:Class")
         cls = ALGORITHMS[self.name]
         presets = getattr(cls, "presets", {})
         if self.preset and self.preset not in presets:
@@ -114,9 +115,10 @@ def _refuse_huge_counts(options: Mapping[str, Any], prefix: str = "") -> None:
 class EngineConfig(_Section):
     """`[engine]`: where the clients' work is computed."""
 
-    name: Literal["process", "inline"] = Field(
+    name: Literal["process", "inline", "flower"] = Field(
         default="process",
-        description="process: parallel worker processes; inline: one client after another, for debugging",
+        description="process: parallel worker processes; inline: one client after another, for debugging; "
+        "flower: many machines, with feddag deploy",
     )
     workers: int = Field(
         default=0, ge=0, le=MAX_WORKERS, description="number of worker processes; 0: one per core"
@@ -182,8 +184,8 @@ class Experiment(_Section):
     algorithm: Annotated[AlgorithmConfig, _named("name")] = Field(
         default=AlgorithmConfig(), description="which method"
     )
-    scenario: ScenarioConfig = Field(
-        default=ScenarioConfig(), description="who joins, leaves and comes back during the run"
+    scenario: Annotated[ScenarioConfig, _named("name")] = Field(
+        default=ScenarioConfig(), description="who joins, leaves and comes back, and whose data change"
     )
     training: LocalTraining = Field(default=LocalTraining(), description="how a client trains")
     num_rounds: int = Field(default=30, ge=1, le=MAX_ROUNDS, description="communication rounds")
@@ -198,6 +200,9 @@ class Experiment(_Section):
         default=EvaluationConfig(), description="when and how models are scored"
     )
     checkpoint_every: int = Field(default=1, ge=1, description="rounds between checkpoints")
+    privacy: Annotated[PrivacyOptions, _named("level")] = Field(
+        default=PrivacyOptions(), description="what leaves a client, and how it is protected"
+    )
 
     @model_validator(mode="after")
     def _data_fit_a_computer(self) -> Self:
@@ -217,6 +222,19 @@ class Experiment(_Section):
                 value = shown(str(path))
                 raise ValueError(f"data.{name} = {value}: expected a path that this system allows") from None
         return self
+
+    @model_validator(mode="after")
+    def _scenario_is_known(self) -> Self:
+        try:
+            self.scenario.resolved(self.num_rounds)
+        except ValueError as error:
+            raise ValueError(f"scenario.name = {shown(self.scenario.name)}: {error}") from None
+        return self
+
+    @property
+    def events(self) -> ScenarioConfig:
+        """The scenario with the events that its name stands for."""
+        return self.scenario.resolved(self.num_rounds)
 
     def build_algorithm(self) -> Algorithm:
         """The algorithm this experiment runs."""
@@ -241,6 +259,8 @@ class Experiment(_Section):
         unused = () if self.engine.max_update_norm else ("max_update_norm", "norm_action")
         for key in ("name", "workers", *unused):
             settings["engine"].pop(key)
+        if not self.privacy.on:
+            settings.pop("privacy")
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def settings(self) -> Settings:

@@ -2,10 +2,12 @@
 """The one evaluation task: a client scores what a Deployment gives it, on its own held-out samples."""
 
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
 import torch
+from scipy.special import softmax
 from torch import Tensor
 
 from feddag.core.deployment import Deployment, LocalTraining
@@ -16,6 +18,8 @@ from feddag.core.task import Client, evaluation_task
 from feddag.learning.backends import native_logits, select_backend
 from feddag.learning.modules import NOTHING_KNOWN, Batch, LoadedNetwork, chunks
 from feddag.learning.sgd import sgd
+
+LEAST_MARGINAL = 1e-8  # authors' code of FedRC
 
 
 @message
@@ -47,6 +51,9 @@ class Evaluated:
     validation: Scores
     test_after: Scores | None = None
     validation_after: Scores | None = None
+    # Accuracy if the labels had the shares that they have in the client's training samples; -1: not known.
+    test_proportional: float = sensitive("scores", default=-1.0, least=-1, most=1)
+    test_after_proportional: float = sensitive("scores", default=-1.0, least=-1, most=1)
     # Which of several models the client has chosen.
     model: int = sensitive("cluster", default=-1, least=-1, below="#deployment.models")
 
@@ -56,20 +63,40 @@ def evaluate(request: Evaluate, client: Client) -> Evaluated:
     """Score the deployed model as it is (headline), and after the client has trained it further."""
     chosen = chosen_model(client, request.deployment)
     served = serve(client, request.deployment, chosen)
+    test = score(client, served, client.test)
     scores = Evaluated(
-        test=score(client, served, client.test),
+        test=test,
         validation=score(client, served, client.validation),
+        test_proportional=proportional_accuracy(client, test),
         model=chosen,
     )
     if not request.after_training:
         return scores
-    models = tuple(sgd(client, m, request.local, network=served.network) for m in served.models)
-    trained = dataclasses.replace(served, models=models)
+    trained = served
+    if request.deployment.adapt is None:  # one local round for everybody: who adapts before use has had it
+        models = tuple(sgd(client, m, request.local, network=served.network) for m in served.models)
+        trained = dataclasses.replace(served, models=models)
+    test_after = score(client, trained, client.test)
     return dataclasses.replace(
         scores,
-        test_after=score(client, trained, client.test),
+        test_after=test_after,
+        test_after_proportional=proportional_accuracy(client, test_after),
         validation_after=score(client, trained, client.validation),
     )
+
+
+def proportional_accuracy(client: Client, scores: Scores) -> float:
+    """Σ_c share of class c in the training samples · recall of class c, over the classes in both; else -1.
+
+    The test samples of a client hold its classes in equal numbers (label view). Weighted like this, the same
+    predictions give the accuracy on samples in the proportions that the client has.
+    """
+    both_C = (scores.total > 0) & (client.train.counts() > 0)
+    if not both_C.any():
+        return -1.0
+    shares_C = client.train.counts()[both_C]
+    recalls_C = scores.correct[both_C] / scores.total[both_C]
+    return float(shares_C @ recalls_C / shares_C.sum())
 
 
 def chosen_model(client: Client, deployment: Deployment) -> int:
@@ -87,6 +114,8 @@ def serve(client: Client, deployment: Deployment, chosen: int | None = None) -> 
     chosen = chosen_model(client, deployment) if chosen is None else chosen
     if chosen >= 0:
         models = (models[chosen],)
+    if deployment.marginals:
+        shares = tuple(map(float, expected_shares(client, recalled)))
     if deployment.adapt is not None:
         adapt, train = deployment.adapt, deployment.adapt_prefixes
         models = tuple(sgd(client, m, adapt, network=deployment.network, train=train) for m in models)
@@ -107,16 +136,23 @@ def score(client: Client, served: Deployment, examples: Examples) -> Scores:
     return client.known_scores[key]
 
 
+def log_probabilities(client: Client, served: Deployment, examples: Examples) -> Tensor:
+    """Log-probabilities of all classes under a concrete deployment, a mixture mixed, (n, classes) float64."""
+    outputs = [logits(client, model, examples, served.network) for model in served.models]
+    return mixed_log_probabilities(outputs, served.weights)
+
+
+def mixed_log_probabilities(outputs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """From the outputs of each model to the log-probabilities of their mixture."""
+    single = [output.double().log_softmax(1) for output in outputs]
+    if len(single) == 1:
+        return single[0]
+    shares = torch.tensor(weights, dtype=torch.float64)
+    return (torch.stack(single) + (shares / shares.sum()).log().view(-1, 1, 1)).logsumexp(0)
+
+
 def _score(client: Client, served: Deployment, examples: Examples) -> Scores:
-    log_probabilities = [
-        logits(client, model, examples, served.network).double().log_softmax(1) for model in served.models
-    ]
-    if len(log_probabilities) > 1:
-        shares = torch.tensor(served.weights, dtype=torch.float64)
-        stacked = torch.stack(log_probabilities) + (shares / shares.sum()).log().view(-1, 1, 1)
-        mixed = stacked.logsumexp(0)
-    else:
-        mixed = log_probabilities[0]
+    mixed = log_probabilities(client, served, examples)
     right = examples.y[(mixed.argmax(1) == examples.labels).numpy()]
     loss = -mixed.gather(1, examples.labels.view(-1, 1)).sum() if len(examples) else torch.zeros(())
     return Scores(
@@ -143,6 +179,23 @@ def sample_losses(client: Client, params: Params, network: str = "single") -> Te
     """Cross-entropy of every training sample under a model in evaluation mode, (n,)."""
     outputs = logits(client, params, client.train, network)
     return torch.nn.functional.cross_entropy(outputs, client.train.labels, reduction="none")
+
+
+def responsibilities(
+    client: Client, models: tuple[Params, ...], marginals_KC: np.ndarray, shares_K: np.ndarray
+) -> np.ndarray:
+    """An expectation step: γ_jk ∝ ω_k · exp(−f_jk) / C_yk for every training sample j and model k, (N, K)."""
+    losses_NK = torch.stack([sample_losses(client, model) for model in models], 1).double().numpy()
+    fit_NK = -losses_NK - np.log(np.maximum(marginals_KC, LEAST_MARGINAL)).T[client.train.y]
+    return softmax(np.log(shares_K) + fit_NK, axis=1)
+
+
+def expected_shares(client: Client, deployment: Deployment) -> np.ndarray:
+    """ω after an expectation step with the models as they are now; a client without samples keeps its ω."""
+    before_K = np.maximum(deployment.weights, np.finfo(np.float64).tiny)
+    if len(client.train) == 0:
+        return before_K
+    return responsibilities(client, deployment.models, np.array(deployment.marginals), before_K).mean(0)
 
 
 def least_loss(client: Client, models: tuple[Params, ...], network: str = "single") -> int:

@@ -17,10 +17,12 @@ from feddag.core.deployment import LocalTraining
 from feddag.core.message import message, options, public, sensitive
 from feddag.core.params import Layout, Params
 from feddag.core.seeds import Seed
-from feddag.core.task import Client, client_task
+from feddag.core.task import Client, sgd_task
 from feddag.learning.sgd import sgd
 
 ViewName = Literal["pixels", "shape", "texture", "gradient"]
+DATA_VIEWS: tuple[ViewName, ...] = ("pixels", "shape", "texture")
+NO_ERRORS = np.zeros(0, dtype=np.float32)
 
 
 @options
@@ -93,16 +95,24 @@ def _most_rows(view: ViewName) -> Callable[[Known], int]:
     return most
 
 
-def _rows(view: ViewName, kind: str, width: Callable[[Known], int], least: float) -> Any:
-    """Rows of one view: some for every class."""
+def _rows(view: ViewName, width: Callable[[Known], int]) -> Any:
+    """Rows of one view, at most of length 1 or with numbers in [0, 1]: some for every class."""
+    most = _most_rows(view)
     return sensitive(
-        kind, shape=(view, width), dtype="float32", least=least, most=1.01, most_rows=_most_rows(view)
+        "subspaces", shape=(view, width), dtype="float32", least=-1.01, most=1.01, most_rows=most
     )
 
 
-def _classes(view: ViewName, kind: str) -> Any:
+def _classes(view: ViewName) -> Any:
     """The class of each row of a view."""
-    return sensitive(kind, shape=(view,), dtype="int64", least=0, below="classes", most_rows=_most_rows(view))
+    most = _most_rows(view)
+    return sensitive("subspaces", shape=(view,), dtype="int64", least=0, below="classes", most_rows=most)
+
+
+def _known(view: ViewName) -> Any:
+    """Known error of each row (sin²) from noise that protects privacy; empty: there is none."""
+    none = {"most_rows": _most_rows(view), "default_factory": lambda: NO_ERRORS}
+    return sensitive("subspaces", shape=(f"{view} errors",), dtype="float32", least=0, most=1, **none)
 
 
 @message
@@ -112,19 +122,22 @@ class Signature:
     All rows are bounded, so that noise of a known size can hide single samples.
     """
 
-    pixels: np.ndarray = _rows("pixels", "subspaces", _width, -1.01)  # U_c, vectors of length 1, all classes
-    pixels_of: np.ndarray = _classes("pixels", "subspaces")
-    shape: np.ndarray = _rows("shape", "subspaces", _width, -1.01)  # the same without brightness and contrast
-    shape_of: np.ndarray = _classes("shape", "subspaces")
-    texture: np.ndarray = _rows("texture", "means", _bands, -0.01)  # class means of numbers in [0, 1]
-    texture_of: np.ndarray = _classes("texture", "means")
+    pixels: np.ndarray = _rows("pixels", _width)  # U_c, principal vectors of length 1, all classes
+    pixels_of: np.ndarray = _classes("pixels")
+    pixels_errors: np.ndarray = _known("pixels")
+    shape: np.ndarray = _rows("shape", _width)  # the same without brightness and contrast
+    shape_of: np.ndarray = _classes("shape")
+    shape_errors: np.ndarray = _known("shape")
+    texture: np.ndarray = _rows("texture", _bands)  # class means of numbers in [0, 1]; with noise, directions
+    texture_of: np.ndarray = _classes("texture")
+    texture_errors: np.ndarray = _known("texture")
     # Δ̃, the update at the mask's coordinates
     gradient: np.ndarray = sensitive("update", shape=(_sketch_size,), dtype="float32")
     counts: np.ndarray = sensitive("counts", shape=("classes",), dtype="int64", least=0)  # of each class
     withheld: int = public(least=0)  # number of classes too small to send (`min_samples_per_vector`)
 
 
-@client_task
+@sgd_task
 def sign(request: Sign, client: Client) -> Signature:
     """Warm up without federation, keep the warm model, and describe data and update."""
     asked = request.signature
@@ -136,14 +149,17 @@ def sign(request: Sign, client: Client) -> Signature:
         client.memory["warm"] = warm
     update = (warm - (request.start if asked.warmup_update == "total" else before)).parameters.numpy()
     sketch = update[sketch_mask(request.mask, asked.sketch_share, len(update))]
-    pixels, shape, texture = (data_view(view, client, asked) for view in ("pixels", "shape", "texture"))
+    pixels, shape, texture = (data_view(view, client, asked) for view in DATA_VIEWS)
     return Signature(
         pixels=pixels.vectors_PD,
         pixels_of=pixels.classes_P,
+        pixels_errors=NO_ERRORS if pixels.errors_P is None else pixels.errors_P,
         shape=shape.vectors_PD,
         shape_of=shape.classes_P,
+        shape_errors=NO_ERRORS if shape.errors_P is None else shape.errors_P,
         texture=texture.vectors_PD,
         texture_of=texture.classes_P,
+        texture_errors=NO_ERRORS if texture.errors_P is None else texture.errors_P,
         gradient=sketch if "gradient" in asked.views else sketch[:0],
         counts=client.train.counts(),
         withheld=len(set(pixels.withheld) | set(shape.withheld) | set(texture.withheld)),
@@ -151,20 +167,30 @@ def sign(request: Sign, client: Client) -> Signature:
 
 
 def data_view(view: str, client: Client, asked: SignatureOptions) -> Subspaces:
-    """One data view of a client: principal vectors of its classes, or their mean textures."""
-    train = client.train
+    """One data view: principal vectors of the classes, or mean textures, as exact as privacy allows."""
+    train, least = client.train, asked.min_samples_per_vector
     text = train.x.ndim == 2 and train.x.dtype.kind in "iu" and train.scaling.unit == 1.0
     x, y = (train.x, train.y) if view in asked.views else (train.x[:0], train.y[:0])
     if view == "texture":
-        return class_means(looks.texture(x, text), y, train.num_classes, asked.min_samples_per_vector)
-    seen = looks.pixels(x, asked.side, text) if view == "pixels" else looks.shape(x, asked.side, text)
+        seen = looks.texture(x, text)
+    else:
+        seen = (looks.pixels if view == "pixels" else looks.shape)(x, asked.side, text)
+    if client.privacy is not None and view in asked.views and seen.shape[1]:
+        told = len([name for name in DATA_VIEWS if name in asked.views])
+        shaped = seen if view == "texture" else looks.reshaped(seen, x.shape[1:], asked.side, text)
+        noisy = client.privacy.subspaces(shaped, client, view=view, num_views=told)
+        if noisy is not None:
+            return Subspaces(noisy.vectors_PD, noisy.classes_P, noisy.withheld, noisy.errors_P)
+        least = max(least, client.privacy.samples_per_vector)
+    if view == "texture":
+        return class_means(seen, y, train.num_classes, least)
     return class_subspaces(
         seen,
         y,
         train.num_classes,
         asked.vectors,
         svd=asked.svd,
-        min_samples_per_vector=asked.min_samples_per_vector,
+        min_samples_per_vector=least,
         generator=(client.seed / "svd").numpy(),
     )
 
@@ -188,7 +214,7 @@ class Warm:
     examples: int = sensitive("counts", least=0)
 
 
-@client_task
+@sgd_task
 def share_warm(request: ShareWarm, client: Client) -> Warm:
     """Send the wanted parts of the remembered warm-up model, and forget it."""
     warm = client.memory.pop("warm")
@@ -212,9 +238,13 @@ def items_of(signatures: dict[str, Signature]) -> Items:
     values = list(signatures.values())
     sketches_NK = np.stack([s.gradient for s in values])
     return Items.of(
-        [Subspaces(s.pixels, s.pixels_of) for s in values],
+        [Subspaces(s.pixels, s.pixels_of, errors_P=_errors(s.pixels_errors)) for s in values],
         np.stack([s.counts for s in values]),
         sketches_NK if sketches_NK.shape[1] else None,
-        shapes=[Subspaces(s.shape, s.shape_of) for s in values],
-        textures=[Subspaces(s.texture, s.texture_of) for s in values],
+        shapes=[Subspaces(s.shape, s.shape_of, errors_P=_errors(s.shape_errors)) for s in values],
+        textures=[Subspaces(s.texture, s.texture_of, errors_P=_errors(s.texture_errors)) for s in values],
     )
+
+
+def _errors(told: np.ndarray) -> np.ndarray | None:
+    return told if len(told) else None

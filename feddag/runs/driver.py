@@ -26,6 +26,7 @@ from feddag.core.seeds import Seed
 from feddag.core.task import ClientId, ClientTask
 from feddag.learning.evaluation import Evaluate, Evaluated, Scores, evaluate
 from feddag.learning.hints import stalled
+from feddag.privacy.sums import averaging_for
 from feddag.reporting.tables.metrics import client_scores, summary
 from feddag.runs.checkpoint import Progress, label_of, prune_checkpoints, save_checkpoint
 from feddag.runs.events import EventLog, LogPrefix
@@ -172,6 +173,7 @@ class Driver:
             deadline=experiment.engine.deadline or math.inf,
             limit=experiment.engine.norm_limit,
             purpose=purpose,
+            averaging=averaging_for(experiment.privacy),
             on_answers=self.record_exchange,
             # Seen, but not logged: how far a question is says nothing about the run.
             on_answer=lambda task, done, asked: self.watch(
@@ -221,6 +223,8 @@ class Driver:
             clients=len(answers),
             failures={c: a.failure for c, a in answers.items() if a.failure},
             **({"clipped": clipped} if clipped else {}),
+            samples=sum(a.samples for a in answers.values()),
+            epochs=sum(a.epochs for a in answers.values()),
             bytes_down=sum(a.bytes_down for a in answers.values()),
             bytes_up=sum(a.bytes_up for a in answers.values()),
             client_seconds={c: round(a.seconds, 4) for c, a in answers.items()},
@@ -248,6 +252,15 @@ def _report(replies: Mapping[ClientId, Evaluated]) -> dict[str, Any]:
         }
         if scored or split in ("test", "validation"):
             clients = {c: client_scores(s.total, s.correct, s.loss) for c, s in scored.items()}
+            for client, share in _proportional(replies, split).items():
+                if (found := clients[client]) is not None:
+                    found["proportional_accuracy"] = share
             report[split] = summary(clients)
             report[f"{split}_clients"] = clients
     return report
+
+
+def _proportional(replies: Mapping[ClientId, Evaluated], split: str) -> dict[ClientId, float]:
+    """The accuracy in each client's own label proportions, where it was measured."""
+    shares = {c: getattr(r, f"{split}_proportional", -1.0) for c, r in replies.items()}
+    return {client: share for client, share in shares.items() if share >= 0}

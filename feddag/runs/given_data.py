@@ -13,14 +13,16 @@ from feddag.core.seeds import Seed
 from feddag.data.build import build_federation
 from feddag.data.federation import Federation
 from feddag.data.memory import federation_from
+from feddag.data.scenario import Plan
 from feddag.experiment.settings import Experiment
 
 
 def federation_for(experiment: Experiment, data: Any) -> Federation:
     """The clients' data: what the settings name, or `data` from memory."""
-    config, seed = experiment.data, Seed(experiment.seed)
+    config, seed, scenario = experiment.data, Seed(experiment.seed), experiment.events
+    plan = Plan(scenario.drift, scenario.change_points, scenario.step, experiment.num_rounds)
     if data is None:
-        return build_federation(config, experiment.partition, experiment.num_clients, seed)
+        return build_federation(config, experiment.partition, experiment.num_clients, seed, plan)
     return federation_from(
         data,
         label=config.label,
@@ -30,6 +32,7 @@ def federation_for(experiment: Experiment, data: Any) -> Federation:
         partition=experiment.partition,
         num_clients=experiment.num_clients,
         seed=seed,
+        plan=plan,
     )
 
 

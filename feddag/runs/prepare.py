@@ -8,12 +8,14 @@ from typing import Any, Protocol
 
 from feddag.core.algorithm import Algorithm
 from feddag.core.deployment import Deployment
+from feddag.core.engine import Exchange
 from feddag.core.params import state_tensors
 from feddag.core.problem import Problem
 from feddag.core.task import ClientId
 from feddag.experiment.settings import Experiment
 from feddag.learning.prior import check_head
 from feddag.models import Networks
+from feddag.privacy.rules import check_start
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,11 @@ def prepare(experiment: Experiment, problem: Problem) -> Prepared:
     """Build networks and algorithm; what can be wrong with them is found here."""
     network = Networks(experiment.model, problem)
     check_head(state_tensors(network("single")), experiment.training.prior_correction)
-    return Prepared(experiment, problem, experiment.build_algorithm(), network)
+    algorithm = experiment.build_algorithm()
+    check_start(experiment.algorithm.name, algorithm, experiment.privacy)
+    if experiment.privacy.noisy and not experiment.privacy.dpsgd and hasattr(algorithm, "without_sketches"):
+        algorithm = algorithm.without_sketches()
+    return Prepared(experiment, problem, algorithm, network)
 
 
 class Facts(Protocol):
@@ -49,16 +55,20 @@ class Facts(Protocol):
         """Names the data: a run that goes on with other data is refused."""
         ...
 
-    def planted(self) -> Mapping[ClientId, int]:
-        """The planted group of each client; empty where nothing was planted."""
+    def planted(self, round_: int | None = None) -> Mapping[ClientId, int]:
+        """The planted group of each client in a round, by default at the end; empty without groups."""
+        ...
+
+    def drifts(self) -> tuple[dict[str, Any], ...]:
+        """The planted changes of data: client, at, kind, done."""
         ...
 
     def group_names(self) -> Mapping[int, str]:
         """What the planted groups are, in words."""
         ...
 
-    def personal(self, client: ClientId, deployment: Deployment) -> Deployment:
-        """A deployment with what this client remembers put in place."""
+    def personal(self, client: ClientId, deployment: Deployment, exchange: Exchange) -> Deployment:
+        """A deployment with what this client remembers put in place, adapted as in an evaluation."""
         ...
 
 
@@ -73,14 +83,18 @@ class NoFacts:
         """Nothing."""
         return ""
 
-    def planted(self) -> Mapping[ClientId, int]:
+    def planted(self, round_: int | None = None) -> Mapping[ClientId, int]:
         """Nothing."""
         return {}
+
+    def drifts(self) -> tuple[dict[str, Any], ...]:
+        """Nothing."""
+        return ()
 
     def group_names(self) -> Mapping[int, str]:
         """Nothing."""
         return {}
 
-    def personal(self, client: ClientId, deployment: Deployment) -> Deployment:
+    def personal(self, client: ClientId, deployment: Deployment, exchange: Exchange) -> Deployment:
         """What the server sends; personal parts stay with the client."""
         return deployment

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Who is there in which round: as a scenario plans it, or whoever the engine can reach."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
+from feddag.core.chosen import chosen_clients
 from feddag.core.engine import Engine
 from feddag.core.errors import InvalidInput
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientId
-from feddag.experiment.scenario import ScenarioConfig, Some
+from feddag.experiment.scenario import ScenarioConfig
 
 Absence = tuple[int, int | None]  # first round away, round of return
 
@@ -48,10 +47,13 @@ class ReachedPresence:
     """Whoever the engine can reach: clients join and leave as they like."""
 
     engine: Engine
+    seen: dict[int, tuple[ClientId, ...]] = field(default_factory=dict)
 
     def present(self, round_: int) -> tuple[ClientId, ...]:
-        """Clients that can be reached now."""
-        return self.engine.clients()
+        """Clients that could be reached when the round was first asked about: a round has one answer."""
+        if round_ not in self.seen:
+            self.seen[round_] = self.engine.clients()
+        return self.seen[round_]
 
     def trains(self, client: ClientId) -> bool:
         """Every client: one without samples answers that it has none."""
@@ -73,7 +75,7 @@ def plan_presence(
         where = f"scenario.join.{i}"
         _check_round(where, "at", join.at, num_rounds)
         free = [c for c in clients if c not in joins]
-        for client in _chosen(where, join.clients, free, clients, seed / "scenario" / "join" / i):
+        for client in chosen_clients(where, join.clients, free, clients, seed / "scenario" / "join" / i):
             if client in joins:
                 raise InvalidInput(f"{where}: client '{client}' joins twice")
             joins[client] = join.at
@@ -87,7 +89,7 @@ def plan_presence(
             if leave.back <= leave.at:
                 raise InvalidInput(f"{where}.back = {leave.back}: expected a round after at = {leave.at}")
         free = [c for c in clients if joins.get(c, 0) < leave.at and c not in absences]
-        for client in _chosen(where, leave.clients, free, clients, seed / "scenario" / "leave" / i):
+        for client in chosen_clients(where, leave.clients, free, clients, seed / "scenario" / "leave" / i):
             if joins.get(client, 0) >= leave.at:
                 raise InvalidInput(f"{where}: client '{client}' would leave before it joins")
             absences[client] = (*absences.get(client, ()), (leave.at, leave.back))
@@ -97,22 +99,3 @@ def plan_presence(
 def _check_round(where: str, key: str, round_: int, num_rounds: int) -> None:
     if round_ > num_rounds:
         raise InvalidInput(f"{where}.{key} = {round_}: the run has only {num_rounds} rounds")
-
-
-def _chosen(
-    where: str, some: Some, free: Sequence[ClientId], clients: Sequence[ClientId], seed: Seed
-) -> list[ClientId]:
-    """The clients that an event is about: those named, or a share of all, drawn from the free ones."""
-    if not isinstance(some, float):
-        unknown = [c for c in some if c not in clients]
-        if unknown or not some:
-            got = ", ".join(unknown[:5]) or "none"
-            raise InvalidInput(f"{where}.clients: expected ids such as '{clients[0]}', got {got}")
-        return list(some)
-    number = round(some * len(clients))
-    if not 1 <= number <= len(free):
-        raise InvalidInput(
-            f"{where}.clients = {some:g}: this is {number} of {len(clients)} clients, "
-            f"expected 1 to {len(free)}, the clients that no other event has taken"
-        )
-    return sorted(str(c) for c in seed.numpy().choice(np.array(free), size=number, replace=False))

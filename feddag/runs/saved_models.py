@@ -8,12 +8,15 @@
   the classes have no names), `integer_codes` (samples are sequences of codes, not measurements);
 - `scaling`: samples are scaled before they enter the network: (x / unit - mean) / std, with mean and std per
   channel or feature; an empty mean or std changes nothing;
+- `columns` of tables, in the order of the features: a name with [], or with its texts, each of which is one
+  feature;
 - `clients`: client → `network` ("single", or "dual" with two encoders), `files`, `weights`, `uses`, `adapt`.
 
 `uses` is the one file of `files` that the client predicts with. Where a method offers several models, it is
 the one that fits the client's own data best. `uses` is null if the client mixes the predicted probabilities
 of all files by `weights`, or if it offers several models and the client's evaluation failed. With `adapt` the
-client trains the model on its own data before it predicts.
+client trains the model on its own data before it predicts; in a simulation this was done before saving.
+`feddag.runs.client_model` reads all this back.
 """
 
 import json
@@ -65,6 +68,7 @@ def save_models(
         "class_names": list(problem.class_names),
         "scaling": vars(problem.scaling),
         "integer_codes": problem.integer_codes,
+        "columns": problem.columns,
         "clients": clients,
     }
     write_durably(folder / "clients.json", json.dumps(description, indent=1).encode())

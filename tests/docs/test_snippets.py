@@ -177,7 +177,14 @@ def test_the_citation_names_the_version_of_the_package() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "docs/feddag.md", "docs/own-network.md", "feddag/native/README.md"]
+    "name",
+    [
+        "README.md",
+        "docs/feddag.md",
+        "docs/own-network.md",
+        "docs/use-the-models.md",
+        "feddag/native/README.md",
+    ],
 )
 def test_python_snippets_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if "native" in name and not native.available():

@@ -49,7 +49,7 @@ def load_read(config: DataConfig, reading: Reading | None) -> Dataset:
         return facts
 
     settings = f"{sha256} {config.label} {config.client} {config.test_share}"
-    settings += f" {list(config.features)} {config.missing}"
+    settings += f" {list(config.features)} {config.missing} with columns"
     entry = cached(config.cache_folder, "own", sha256_of_text(settings), make)
     return dataset_of(entry.arrays, entry.facts, str(path), sha256)
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of each client: training rows from the partition kind, and the test rows that belong to them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from feddag.core.seeds import Seed
@@ -94,15 +96,14 @@ def make_shares(
     partition: PartitionConfig,
     rows: list[np.ndarray],
     tests: list[np.ndarray],
+    map_names: Sequence[str],
     concept_of_client: np.ndarray | None,
     seed: Seed,
 ) -> list[Share]:
     """Each client's rows with its validation part held out, and what its labels mean."""
     rng = (seed / "validation").numpy()
     train_y = np.asarray(dataset.train.y)
-    maps: list[np.ndarray | None] = [None]
-    if partition.concept is not None:
-        maps = [label_map(name, dataset.num_classes) for name in partition.concept.maps]
+    maps = [label_map(name, dataset.num_classes) for name in map_names or ("identity",)]
     shares = []
     for i, (own, test) in enumerate(zip(rows, tests, strict=True)):
         held = hold_out(own, train_y, partition.validation, rng)

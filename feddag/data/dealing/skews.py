@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Skews that can be added to any base kind: feature, concept, quantity; and clients that join later."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -36,12 +37,7 @@ def choose_styles(dataset: Dataset, feature: FeatureConfig, clients: int, rng: n
             )
         known: tuple[str, ...] = dataset.domains.names
     else:
-        shape = dataset.train.x.shape[1:]
-        if dataset.train.x.dtype != np.uint8 or len(shape) != 3 or shape[0] not in (1, 3):
-            raise InvalidInput(
-                f"partition.feature.kind 'corruption': expected images of 1 or 3 channels with 8 bits, "
-                f"but samples of '{dataset.source.dataset}' are {dataset.train.x.dtype} of shape {shape}"
-            )
+        check_images(dataset, "partition.feature.kind 'corruption'")
         known = (CLEAN, *CORRUPTIONS)
     unknown = [name for name in feature.types if name not in known]
     if unknown:
@@ -54,10 +50,29 @@ def choose_styles(dataset: Dataset, feature: FeatureConfig, clients: int, rng: n
     return Styles(kind, names, rng.permutation(np.arange(clients) % len(names)))
 
 
-def label_map(name: ConceptMap, num_classes: int) -> np.ndarray | None:
-    """Stored class → the client's own label: y, C−1−y or (y+1) mod C; None is the identity."""
+def check_images(dataset: Dataset, where: str) -> None:
+    """Refuse samples that cannot be corrupted."""
+    shape = dataset.train.x.shape[1:]
+    if dataset.train.x.dtype != np.uint8 or len(shape) != 3 or shape[0] not in (1, 3):
+        raise InvalidInput(
+            f"{where}: expected images of 1 or 3 channels with 8 bits, "
+            f"but samples of '{dataset.source.dataset}' are {dataset.train.x.dtype} of shape {shape}"
+        )
+
+
+def label_map(name: str, num_classes: int) -> np.ndarray | None:
+    """Stored class → the client's own label: y, C−1−y, (y+1) mod C, or two swapped; None is the identity."""
     y = np.arange(num_classes)
-    return {"identity": None, "reverse": num_classes - 1 - y, "shift": (y + 1) % num_classes}[name]
+    if match := re.fullmatch(r"swap-(\d+)-(\d+)", name):
+        a, b = (int(label) for label in match.groups())
+        if a == b or max(a, b) >= num_classes:
+            raise InvalidInput(f"label map '{name}': expected two different labels below {num_classes}")
+        y[[a, b]] = b, a
+        return y
+    maps = {"identity": None, "reverse": num_classes - 1 - y, "shift": (y + 1) % num_classes}
+    if name not in maps:
+        raise InvalidInput(f"label map '{name}': expected {', '.join(maps)}, or for example swap-1-2")
+    return maps[name]
 
 
 def choose_concepts(maps: Sequence[ConceptMap], clients: int, rng: np.random.Generator) -> np.ndarray:

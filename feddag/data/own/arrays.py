@@ -39,24 +39,29 @@ class Header:
 
 def read_npz(path: Path, budget: MemoryBudget) -> ClientArrays:
     """Arrays `x` and `y`, and `x_test` and `y_test` if there are any; other members are not looked at."""
+    found = read_arrays(path, budget, needed=("x", "y"))
+    return ClientArrays(path.stem, found["x"], found["y"], found.get("x_test"), found.get("y_test"))
+
+
+def read_arrays(path: Path, budget: MemoryBudget, needed: tuple[str, ...]) -> dict[str, np.ndarray]:
+    """The members of an .npz file that have one of the four names; those that are needed must be there."""
     size = require_plain_file(path, path.name)
     try:
         with zipfile.ZipFile(path) as pack:
-            headers = _headers(path.name, pack)
+            headers = _headers(path.name, pack, needed)
             for header in headers.values():
                 budget.take(path.name, max(header.nbytes, header.member.file_size), size)
-            found = {array: _values(pack, header) for array, header in headers.items()}
+            return {array: _values(pack, header) for array, header in headers.items()}
     except InvalidInput:
         raise
     except Exception as error:  # the unpackers (zlib, bz2, lzma, zipfile) raise a dozen types of error
         reason = str(error) or type(error).__name__
         raise InvalidInput(f"{path.name}: not an .npz file that can be read ({reason})") from error
-    return ClientArrays(path.stem, found["x"], found["y"], found.get("x_test"), found.get("y_test"))
 
 
-def _headers(name: str, pack: zipfile.ZipFile) -> dict[str, Header]:
+def _headers(name: str, pack: zipfile.ZipFile, needed: tuple[str, ...]) -> dict[str, Header]:
     members = [member.filename for member in pack.infolist()]
-    for array in ("x", "y"):
+    for array in needed:
         if f"{array}.npy" not in members:
             has = listed([member.removesuffix(".npy") for member in sorted(members)]) or "none"
             raise InvalidInput(f"{name}: no array '{array}'; it has {has}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What was read of your own data, client by client, and every sentence there is to say about it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -54,6 +54,7 @@ class Reading:
     warnings: list[str] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
     columns: Mapping[str, int] = field(default_factory=dict)  # of tables: name → its first place in a sample
+    values: Mapping[str, Sequence[str] | None] = field(default_factory=dict)  # of tables: see `encoding`
 
 
 def plain_labels(y: np.ndarray) -> np.ndarray:

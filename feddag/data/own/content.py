@@ -37,6 +37,7 @@ def content_of(reading: Reading, test_share: float, missing: Missing = "refuse")
         class_names=[str(value) for value in values],
         owner_names=[c.name for c in reading.clients],
         notes=notes,
+        columns=tuple((name, tuple(words or ())) for name, words in reading.values.items()),
     )
 
 

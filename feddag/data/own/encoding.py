@@ -13,6 +13,7 @@ from feddag.data.own.tables import Column, Table
 
 MOST_VALUES = 20  # a text column with more different values is not encoded
 FEWEST_ROWS = 20  # in a smaller table all numbers of a column may differ by chance
+Values = Mapping[str, Sequence[str] | None]  # column → its texts, each one feature; None: numbers
 ID_NAME = re.compile(r"|.*[ _-]id|id|id[ _-].*|uuid|guid|index|row|unnamed: \d+", re.IGNORECASE)
 
 
@@ -22,6 +23,7 @@ class Encoded:
 
     samples: list[np.ndarray | None]
     columns: dict[str, int] = field(default_factory=dict)  # name → its first place in a sample
+    values: Values = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     notes: dict[str, str] = field(default_factory=dict)
@@ -61,7 +63,7 @@ def encode(tables: Sequence[Table], roles: Sequence[str], features: Sequence[str
         places[name] = at
         at += 1 if values[name] is None else len(values[name] or [])
     samples = [
-        _samples(table.columns, values) if fit else None for table, fit in zip(tables, fits, strict=True)
+        samples_of(table.columns, values) if fit else None for table, fit in zip(tables, fits, strict=True)
     ]
     encoded = [
         f"{name} ({listed([_short(word) for word in words])})"
@@ -69,7 +71,7 @@ def encode(tables: Sequence[Table], roles: Sequence[str], features: Sequence[str
         if words is not None
     ]
     notes = {"text columns": "one feature per value: " + "; ".join(encoded)} if encoded else {}
-    return Encoded(samples, places, problems, _id_warnings(fitting, names), notes)
+    return Encoded(samples, places, values, problems, _id_warnings(fitting, names), notes)
 
 
 def _inputs(table: Table, roles: Sequence[str]) -> list[str]:
@@ -122,7 +124,7 @@ def _values(columns: Sequence[Column]) -> tuple[list[str] | None, str]:
     if texts <= filled // 2:
         example = next(str(text) for c in columns if c.texts is not None for text in c.texts[c.is_text])
         return None, f"{texts:,} of {filled:,} cells are not numbers, such as '{_short(example)}'"
-    values = sorted({text for column in columns for text in set(_categories(column))} - {""})
+    values = sorted({text for column in columns for text in set(categories(column))} - {""})
     if len(values) > MOST_VALUES or 2 * len(values) > filled:
         looks = ", which looks like an id" if len(values) == filled else ""
         return None, f"{plural(len(values), 'different text')} in {plural(filled, 'row')}{looks}"
@@ -133,7 +135,7 @@ def _short(text: str) -> str:
     return text if len(text) <= 30 else text[:30] + "…"
 
 
-def _categories(column: Column) -> np.ndarray:
+def categories(column: Column) -> np.ndarray:
     """Texts of all cells; a number is written in one way, so that 1, 1.0 and 01 are one value."""
     texts = np.full(len(column.numbers), "", dtype=object) if column.texts is None else column.texts.copy()
     for i in np.flatnonzero(~np.isnan(column.numbers)):
@@ -141,14 +143,15 @@ def _categories(column: Column) -> np.ndarray:
     return texts
 
 
-def _samples(columns: Mapping[str, Column], values: Mapping[str, list[str] | None]) -> np.ndarray:
+def samples_of(columns: Mapping[str, Column], values: Values) -> np.ndarray:
+    """Samples of one table, (rows, features)."""
     parts = []
     for name, words in values.items():
         column = columns[name]
         if words is None:
             parts.append(column.numbers[:, None])
             continue
-        cells = _categories(column)
+        cells = categories(column)
         hot = (cells[:, None] == np.array(words, dtype=object)[None, :]).astype(np.float64)
         hot[column.missing] = np.nan
         parts.append(hot)

@@ -141,6 +141,7 @@ def _read_folder(folder: Path, settings: OwnSettings, budget: MemoryBudget) -> R
         warnings + encoded.warnings,
         encoded.notes,
         encoded.columns if len(tables) == len(found) else {},
+        encoded.values if len(tables) == len(found) else {},
     )
 
 
@@ -181,7 +182,9 @@ def _read_one_table(path: Path, settings: OwnSettings, budget: MemoryBudget) -> 
     names, which = np.unique(owner.astype(str), return_inverse=True)
     rows = np.split(np.argsort(which, kind="stable"), np.cumsum(np.bincount(which))[:-1])
     clients = [ClientArrays(str(name), x[own], y[own]) for name, own in zip(names, rows, strict=True)]
-    return Reading(clients, encoded.problems, encoded.warnings, encoded.notes, encoded.columns)
+    return Reading(
+        clients, encoded.problems, encoded.warnings, encoded.notes, encoded.columns, encoded.values
+    )
 
 
 def labels_of(column: Column) -> np.ndarray:

@@ -9,13 +9,13 @@
 Where the paper is silent or ambiguous, a field of an options class says what is done.
 """
 
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from feddag.clustering.newcomers import place_newcomers
 from feddag.clustering.options import ClusteringOptions, GraphOptions
 from feddag.clustering.pipeline import cluster_signatures
 from feddag.clustering.proximity import Frame, shown_views
@@ -28,6 +28,7 @@ from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
+from feddag.learning.following import FollowOptions, answer_drift, forget, settle, take_in
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
 from feddag.learning.train import train, train_own
 
@@ -55,6 +56,8 @@ class State:
     mask: int  # selects the coordinates of all sketches
     frame: Frame  # how the signatures were compared, in their order
     tree: KeptTree  # the hierarchical clustering, and where it was cut
+    changed: tuple[str, ...] = ()  # clients that joined, moved or fit badly since the clustering
+    settled: int = 0  # the round in which the clusters were last looked at
 
 
 @algorithm
@@ -67,6 +70,7 @@ class FedDAG:
     clustering_options: Annotated[ClusteringOptions, Field(alias="clustering")] = ClusteringOptions()
     graph: GraphOptions = GraphOptions()
     encoders: EncoderOptions = EncoderOptions()
+    follow: FollowOptions = FollowOptions()
 
     tasks = (sign, share_warm, train, train_dual)
     clusters_at_start: ClassVar[bool] = True
@@ -171,28 +175,25 @@ class FedDAG:
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Newcomers sign from the stored start and mask; old clients stay in their clusters."""
         unsigned = [c for c in newcomers if c not in state.signatures]  # who signed before keeps its cluster
+        signed = self.signed(state, unsigned, server)
+        return take_in(state, signed, self.encoders.sharing, server) if signed else state
+
+    def signed(self, state: State, clients: Iterable[str], server: Server) -> dict[str, Signature]:
+        """Fresh signatures, comparable with those of the start."""
         request = self.signature_request(state.start, state.mask, keep=False)
-        signed = server.ask(sign, broadcast(request, unsigned), quorum=0.0)
-        if not signed:
-            return state
-        labels, old, new = state.clusters.labels(), items_of(state.signatures), items_of(signed)
-        labels_N = np.array([labels[c] for c in state.signatures])
-        placed = place_newcomers(new, old, labels_N, state.frame, state.tree.threshold)
-        clusters = state.clusters
-        for client, z in zip(signed, placed.labels_M, strict=True):
-            clusters = clusters.add(client, int(z))
-        # A new cluster starts from the nearest cluster's model, and learns from the same sources.
-        own = [(len(state.models) + k,) for k in range(len(placed.opened_from))]
-        learned = [state.sources[z] for z in placed.opened_from] if self.encoders.sharing else own
-        server.note(
-            placed={c: int(z) for c, z in zip(signed, placed.labels_M, strict=True)},
-            weak=[c for c, weak in zip(signed, placed.weak_M, strict=True) if weak],
-        )
-        return replace(
-            state,
-            clusters=clusters,
-            models=(*state.models, *(state.models[z] for z in placed.opened_from)),
-            sources=(*state.sources, *learned),
-            signatures={**state.signatures, **signed},
-            frame=placed.frame,
-        )
+        return server.ask(sign, broadcast(request, clients), quorum=0.0)
+
+    def depart(self, state: State, gone: tuple[str, ...], server: Server) -> State:
+        """Who leaves keeps its place, unless signatures are to be forgotten."""
+        return forget(state, gone) if self.follow.forget else state
+
+    def drifted(self, state: State, alarmed: tuple[str, ...], server: Server) -> State:
+        """Clients whose data changed sign again and are placed; a storm is one re-clustering."""
+        signed = self.signed(state, [c for c in alarmed if c in state.signatures], server)
+        options = self.clustering_options, self.graph, self.follow, self.encoders.sharing
+        return answer_drift(state, signed, *options, server)
+
+    def settle(self, state: State, server: Server) -> State:
+        """After enough change, the whole choice of clusters again; accepted only with evidence."""
+        options = self.clustering_options, self.graph, self.follow, self.encoders.sharing
+        return settle(state, *options, server)

@@ -25,10 +25,12 @@ from feddag.core.averaging import add_means
 from feddag.core.clustering import Clustering
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
+from feddag.core.errors import InvalidInput
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
 from feddag.learning.following import FollowOptions, answer_drift, forget, settle, take_in
+from feddag.learning.presets import PRESETS
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
 from feddag.learning.train import train, train_own
 
@@ -79,28 +81,16 @@ class FedDAG:
         **{f.name: f"{group}.{f.name}" for group, cls in GROUPS.items() for f in fields(cls)},
         **RENAMED,
     }
-    presets: ClassVar[dict[str, dict[str, Any]]] = {
-        "recommended": {},
-        "paper": {  # literal, wherever the paper can be computed literally
-            "signature": {"vectors": 0.01},
-            "clustering": {
-                "angles": "pairs",
-                "class_weighting": "frequency",
-                "weigh_absent": True,
-                "fusion": "mlp",
-                "fusion_rule": "row",
-                "cut_rule": "loss",
-            },
-            "graph": {"lacking_classes": False, "shared_alignment": False},
-            "encoders": {
-                "combine_learners": "sum",
-                "source_updates": "sum",
-                "phases": "parallel",
-                "head_start": "random",
-                "secondary_start": "random",
-            },
-        },
-    }
+    presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+
+    def without_sketches(self) -> "FedDAG":
+        """This method where updates of single clients may not be seen: clusters by the data alone."""
+        if self.clustering_options.views == "gradient":
+            raise InvalidInput(
+                "algorithm.clustering.views = 'gradient' compares the updates of single clients, which "
+                "privacy.level = 'private' does not let leave: use 'data', or level 'strict'"
+            )
+        return replace(self, clustering_options=replace(self.clustering_options, views="data"))
 
     def start(self, server: Server) -> State:
         """Signatures of all clients, clusters, complementarity graph, warm-started models."""
@@ -129,15 +119,19 @@ class FedDAG:
             tree=KeptTree.of(signatures, found.cut),
         )
 
+    def warmup(self, keep: bool) -> int:
+        """Rounds that everybody trains alone. Data angles need none, if no warm model is wanted either."""
+        return self.signature.warmup_rounds if keep or self.clustering_options.views != "data" else 0
+
     def signature_request(self, start: Params, mask: int, keep: bool) -> Sign:
         """What clients are asked at the start, and newcomers later."""
-        # Data angles need no update: if no warm model is wanted either, nobody trains.
-        trains = keep or self.clustering_options.views != "data"
-        signature = self.signature if trains else replace(self.signature, warmup_rounds=0)
+        signature = replace(self.signature, warmup_rounds=self.warmup(keep))
         return Sign(start=start, local=self.local, signature=signature, mask=mask, keep=keep)
 
     def round(self, state: State, server: Server) -> State:
         """All clusters start from the same snapshot of all models, so the order of clusters has no effect."""
+        if server.spent(self.warmup(self.encoders.primary_start == "warm")):
+            return state
         unsigned = tuple(c for c in server.cohort if c not in state.signatures)
         if unsigned:  # they did not answer at the start
             state = self.onboard(state, unsigned, server)
@@ -182,6 +176,10 @@ class FedDAG:
         """Fresh signatures, comparable with those of the start."""
         request = self.signature_request(state.start, state.mask, keep=False)
         return server.ask(sign, broadcast(request, clients), quorum=0.0)
+
+    def newcomers_warmup(self) -> int:
+        """Rounds that newcomers train alone before they sign."""
+        return self.warmup(keep=False)
 
     def depart(self, state: State, gone: tuple[str, ...], server: Server) -> State:
         """Who leaves keeps its place, unless signatures are to be forgotten."""

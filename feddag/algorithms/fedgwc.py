@@ -5,7 +5,9 @@ Each participant is rewarded for a loss near its cluster's mean; rewards feed an
 it has settled, spectral clustering puts clients together that see the others in a similar way.
 """
 
+import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -99,7 +101,9 @@ def best_parts(affinity_CC: np.ndarray, most: int, seed: int) -> np.ndarray | No
     found: list[tuple[float, int, np.ndarray]] = []
     for n in range(2, min(most, len(affinity_CC) - 1) + 1):
         labels = spectral_labels(affinity_CC, n, seed)
-        found.append((davies_bouldin(spectral_embedding(affinity_CC, n, seed), labels), n, labels))
+        # The first vector of the embedding is the same number for everybody: it tells nobody apart.
+        points = spectral_embedding(affinity_CC, n, seed)[:, 1:]
+        found.append((davies_bouldin(points, labels), n, labels))
     best = min(found, key=lambda entry: entry[:2], default=None)
     return best[2] if best and best[0] < 1 else None
 
@@ -110,9 +114,12 @@ class FedGWC:
 
     local: LocalTraining = LocalTraining()
     gamma: Annotated[float, Gt(0)] = 0.1  # of the affinity; authors' code
-    epsilon: Annotated[float, Ge(0)] = 5e-5  # settled below this; authors: 1e-5, which takes 200+ rounds
+    # A matrix has settled below this. The smoothed change starts at 1 and shrinks by the share of clients
+    # that take part, so ε is a timer: the authors' 1e-5 means 200 rounds. Not set: a quarter of the rounds.
+    epsilon: Annotated[float, Ge(0)] | None = None
 
     tasks = (train_with_losses, compare)
+    needs_single_updates: ClassVar[str] = "weighs clients by their own losses and updates"
     clusters_at_start: ClassVar[bool] = False
 
     def start(self, server: Server) -> State:
@@ -120,6 +127,18 @@ class FedGWC:
         n = len(server.clients)
         leaf = Leaf(params=server.initial_params(), interactions_CC=np.full((n, n), 1 / n**2))
         return State(clusters=Clusters(members=(server.clients,)), leaves=(leaf,))
+
+    def least_change(self, num_rounds: int, participation: float) -> float:
+        """ε: what a change of 1 has shrunk to after a quarter of the rounds, unless it is set."""
+        return (1 - participation) ** (num_rounds / 4) if self.epsilon is None else self.epsilon
+
+    def acts_from(self, num_rounds: int, participation: float) -> int:
+        """The first round in which a cluster can have settled, at the earliest."""
+        epsilon = self.least_change(num_rounds, participation)
+        patience = max(1, round(1 / participation))
+        if participation >= 1 or epsilon >= 1:
+            return patience
+        return math.floor(math.log(epsilon) / math.log(1 - participation)) + patience if epsilon else 10**9
 
     def round(self, state: State, server: Server) -> State:
         """FedAvg and new interactions in each cluster, then split those that have settled."""
@@ -129,9 +148,11 @@ class FedGWC:
         replies = server.ask(train_with_losses, {c: requests[labels[c]] for c in cohort})
         clusters, leaves = state.clusters, list(state.leaves)
         for k, answers in state.clusters.group(replies).items():
-            leaves[k] = self._interact(leaves[k], state.clusters.members[k], answers)
+            epsilon = self.least_change(server.num_rounds, len(server.cohort) / len(server.clients))
+            leaves[k] = self._interact(leaves[k], state.clusters.members[k], answers, epsilon)
             size, heard = len(state.clusters.members[k]), len(answers)
-            if leaves[k].patience < max(1, round(size / heard)):
+            # Authors: a cluster that is no larger than a cohort stays whole.
+            if size <= len(server.cohort) or leaves[k].patience < max(1, round(size / heard)):
                 continue
             most = min(size // heard, MOST_PARTS)
             seed = (server.seed / "fedgwc" / server.round / k).integer() % 2**32
@@ -143,7 +164,9 @@ class FedGWC:
         server.note(num_clusters=len(clusters), mse=[leaf.mse for leaf in leaves])
         return State(clusters=clusters, leaves=tuple(leaves))
 
-    def _interact(self, leaf: Leaf, members: tuple[str, ...], answers: dict[str, TrainedWithLosses]) -> Leaf:
+    def _interact(
+        self, leaf: Leaf, members: tuple[str, ...], answers: dict[str, TrainedWithLosses], epsilon: float
+    ) -> Leaf:
         """The leaf after one round: averaged model, P_ij ← (1 − α)P_ij + α·ω_i/Σω for those who took part."""
         sizes = [answer.examples for answer in answers.values()]
         omega_S = rewards(np.stack([answer.losses for answer in answers.values()]), sizes)
@@ -153,7 +176,7 @@ class FedGWC:
         interactions_CC[seen] += alpha * ((omega_S / omega_S.sum())[:, None] - interactions_CC[seen])
         change = float(np.mean((interactions_CC[seen] - leaf.interactions_CC[seen]) ** 2))
         mse = (1 - alpha) * leaf.mse + alpha * change
-        patience = leaf.patience + 1 if mse < self.epsilon else 0
+        patience = leaf.patience + 1 if mse < epsilon else 0
         params = step(leaf.params, answers)
         return Leaf(params=params, interactions_CC=interactions_CC, mse=mse, patience=patience)
 
@@ -188,6 +211,15 @@ class FedGWC:
             clusters = clusters.add(client, k)
             leaves[k] = _with_member(leaves[k], clusters.members[k].index(client))
         return State(clusters=clusters, leaves=tuple(leaves))
+
+    def forget(self, state: State, clients: tuple[str, ...]) -> State:
+        """The state without some members, none of whom is the last of a cluster."""
+        leaves, members = [], []
+        for leaf, group in zip(state.leaves, state.clusters.members, strict=True):
+            rows = [i for i, c in enumerate(group) if c not in clients]
+            leaves.append(replace(leaf, interactions_CC=leaf.interactions_CC[np.ix_(rows, rows)]))
+            members.append(tuple(group[i] for i in rows))
+        return State(clusters=Clusters(members=tuple(members)), leaves=tuple(leaves))
 
 
 def _split(clusters: Clusters, leaves: list[Leaf], k: int, parts: np.ndarray) -> tuple[Clusters, list[Leaf]]:

@@ -13,7 +13,7 @@ from feddag.core.averaging import add_mean
 from feddag.core.deployment import LocalTraining
 from feddag.core.message import message, public
 from feddag.core.params import Params
-from feddag.core.task import Client, client_task
+from feddag.core.task import Client, sgd_task
 from feddag.learning.one_model import OneModel, ServesOneModel
 from feddag.learning.sgd import sgd
 from feddag.learning.train import Trained
@@ -28,7 +28,7 @@ class Train:
     local: LocalTraining
 
 
-@client_task
+@sgd_task
 def train(request: Train, client: Client) -> Trained:
     """Train the received model on own data with the proximal term."""
     trained = sgd(client, request.params, request.local, proximal=(request.mu, request.params))

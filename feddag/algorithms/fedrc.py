@@ -11,7 +11,6 @@ from typing import Annotated, ClassVar
 import numpy as np
 import torch
 from annotated_types import Ge, Lt
-from scipy.special import softmax
 
 from feddag.core.algorithm import Server, algorithm, broadcast
 from feddag.core.averaging import step
@@ -21,11 +20,9 @@ from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
-from feddag.learning.evaluation import sample_losses
+from feddag.learning.evaluation import responsibilities
 from feddag.learning.sgd import sgd
 from feddag.learning.train import Trained
-
-LEAST_MARGINAL = 1e-8  # authors' code
 
 
 @message
@@ -103,15 +100,14 @@ def join(request: Join, client: Client) -> Joined:
 
 def expect(client: Client, offer: Offer, steps: int = 1) -> np.ndarray:
     """E-steps: γ_jk ∝ ω_k · exp(−f_jk) / C_yk, then ω = mean_j γ_j; both are remembered."""
-    losses_NK = torch.stack([sample_losses(client, model) for model in offer.models], 1).double().numpy()
-    marginals_KC = np.maximum(offer.marginals.astype(np.float64), LEAST_MARGINAL)
-    fit_NK = -losses_NK - np.log(marginals_KC).T[client.train.y]
     columns = list(offer.clusters)
     before = client.memory.get("responsibilities")
-    gamma_NK = before[:, columns] if isinstance(before, np.ndarray) else np.ones_like(fit_NK)
+    gamma_NK = np.ones((len(client.train), len(columns)))
+    if isinstance(before, np.ndarray):
+        gamma_NK = before[:, columns]
     for _ in range(steps):
-        gamma_NK = softmax(np.log(shares(gamma_NK)) + fit_NK, axis=1)
-    kept = np.zeros((len(fit_NK), max(columns) + 1))
+        gamma_NK = responsibilities(client, offer.models, offer.marginals, shares(gamma_NK))
+    kept = np.zeros((len(gamma_NK), max(columns) + 1))
     kept[:, columns] = gamma_NK
     client.memory["responsibilities"] = kept
     client.memory["weights"] = kept.mean(0) if len(kept) else np.ones(kept.shape[1])
@@ -144,6 +140,7 @@ class FedRC:
     newcomer_steps: Annotated[int, Ge(1)] = 3  # E-steps of a newcomer
 
     tasks = (train, join)
+    needs_single_updates: ClassVar[str] = "weighs the update of each client for each cluster"
     clusters_at_start: ClassVar[bool] = False
 
     def start(self, server: Server) -> State:
@@ -185,12 +182,16 @@ class FedRC:
         )
 
     def deploy(self, state: State, client: str) -> Deployment:
-        """All models, mixed by the shares the client remembers; uniform before its first round."""
+        """All models, mixed by a fresh expectation step from the shares that the client remembers.
+
+        The shares of its last participation belong to models that have moved on since.
+        """
         return Deployment(
             models=state.models,
             weights=(1 / len(state.models),) * len(state.models),
             remembered_weights="weights",
             remembered_entries=state.clusters,
+            marginals=tuple(tuple(map(float, row)) for row in state.marginals),
         )
 
     def clustering(self, state: State) -> Clustering:

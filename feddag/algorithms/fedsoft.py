@@ -79,18 +79,27 @@ class FedSoft:
 
     local: LocalTraining = LocalTraining()
     num_clusters: Annotated[int, Ge(1)] = 2  # S; the authors' experiments plant two
-    pull: Annotated[float, Ge(0)] = 0.01  # λ; authors' code: 0.01 on CIFAR, 0.1 on MNIST and letters
+    # λ; authors' code: 0.01 on CIFAR, 0.1 on MNIST and letters: choose it by validation in {0.01, 0.1, 1}
+    pull: Annotated[float, Ge(0)] = 0.01
     reassess_every: Annotated[int, Ge(1)] = 2  # τ rounds; authors' code
     least_importance: Annotated[float, Gt(0)] = 1e-4  # σ, stands for a count of zero; authors' code
     # importance: ⌊m/S⌋ clients a cluster, drawn by their importance for it; cohort: the round's cohort
     selection: Literal["importance", "cohort"] = "importance"
 
     tasks = (assess, train)
+    needs_single_updates: ClassVar[str] = "weighs the update of each client for each cluster"
     clusters_at_start: ClassVar[bool] = False
 
     def start(self, server: Server) -> State:
-        """Differently initialised centres: with equal ones the assessment would be arbitrary."""
-        return State(centres=server.initial_models(self.num_clusters), counts={})
+        """One common start for centres and personal models, as the authors have it.
+
+        Different random centres would start personal models in a mixture of them, which is no model at all.
+        The first teams are drawn at random, so the centres part in the first round. A cohort would train all
+        centres alike: then they must differ from the start.
+        """
+        if self.selection == "cohort":
+            return State(centres=server.initial_models(self.num_clusters), counts={})
+        return State(centres=(server.initial_params(),) * self.num_clusters, counts={})
 
     def round(self, state: State, server: Server) -> State:
         """Every τ rounds all clients assess the centres; the selected train, each centre is their mean."""
@@ -120,10 +129,12 @@ class FedSoft:
     def team(self, state: State, s: int, server: Server) -> dict[str, float]:
         """Who trains for centre s, and the weight of each in its mean."""
         clients = server.clients if self.selection == "importance" else server.cohort
-        known = [client for client in clients if client in state.counts]
+        known = [c for c in clients if c in state.counts and state.counts[c].sum()]
         v = np.array([self.importance(state, c)[s] * state.counts[c].sum() for c in known])
         if self.selection == "cohort":
             return dict(zip(known, v.tolist(), strict=True))
+        if not known:  # no client has a sample that any centre serves
+            return {}
         size = min(len(known), max(1, len(server.cohort) // self.num_clusters))
         generator = (server.seed / "selection" / server.round / s).numpy()
         chosen = generator.choice(known, size=size, replace=False, p=v / v.sum())

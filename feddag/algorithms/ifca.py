@@ -100,6 +100,7 @@ class IFCA:
     least_share: Annotated[float, Ge(0)] = 0.5  # of 1/K; authors' code: at least 0.7/K (K=2) or 0.4/K (K=4)
 
     tasks = (choose, train)
+    needs_single_updates: ClassVar[str] = "learns the choice of each client together with its update"
     clusters_at_start: ClassVar[bool] = False
 
     def start(self, server: Server) -> State:

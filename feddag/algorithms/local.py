@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Local training: no federation at all, the row every federated method has to beat."""
 
+from typing import Any, ClassVar, Literal
+
 from feddag.core.algorithm import Server, algorithm
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
@@ -48,16 +50,19 @@ class Local:
     """No federation: every client trains its own model on its own data."""
 
     local: LocalTraining = LocalTraining()
+    # cohort: as often as a client is drawn under the other methods; everyone: all clients in every round
+    who: Literal["cohort", "everyone"] = "cohort"
 
     tasks = (train_alone,)
+    presets: ClassVar[dict[str, dict[str, Any]]] = {"full": {"who": "everyone"}}
 
     def start(self, server: Server) -> State:
         """One random model, so that clients differ in data alone."""
         return State(params=server.initial_params())
 
     def round(self, state: State, server: Server) -> State:
-        """The cohort trains as many steps as under the other methods; the start is sent once per client."""
-        return self._train(state, server.cohort, server)
+        """Each trains as long as in a round of the other methods; the start is sent once per client."""
+        return self._train(state, server.cohort if self.who == "cohort" else server.clients, server)
 
     def deploy(self, state: State, client: str) -> Deployment:
         """The client's own model; the random start for a client that never trained."""

@@ -17,7 +17,7 @@ from annotated_types import Ge
 from feddag.clustering.agglomerative import cut, cut_into, link
 from feddag.clustering.angles import class_angle_blocks, degrees
 from feddag.clustering.options import Linkage
-from feddag.clustering.subspaces import Subspaces, class_subspaces
+from feddag.clustering.subspaces import Subspaces
 from feddag.core.algorithm import Server, algorithm, broadcast, place_cohort
 from feddag.core.averaging import add_means
 from feddag.core.clustering import Clustering, Tree, View
@@ -27,6 +27,7 @@ from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
+from feddag.learning.signature import SignatureOptions, own_subspaces
 from feddag.learning.train import train, train_own
 
 Measure = Literal["eq2", "eq3", "subspace"]
@@ -65,8 +66,8 @@ class State:
 @client_task
 def describe(request: Describe, client: Client) -> Basis:
     """A truncated SVD of each class of the raw samples."""
-    data = client.train
-    return Basis(vectors_PD=class_subspaces(data.x, data.y, data.num_classes, request.vectors).vectors_PD)
+    asked = SignatureOptions(vectors=request.vectors)
+    return Basis(vectors_PD=own_subspaces(client, asked).vectors_PD)
 
 
 def angles_between(bases: Mapping[str, Basis], measure: Measure) -> np.ndarray:
@@ -89,11 +90,30 @@ def angles_between(bases: Mapping[str, Basis], measure: Measure) -> np.ndarray:
     return angles_NN
 
 
-def nearest_threshold(tree: np.ndarray, num_clusters: int) -> float:
-    """The middle of the range of thresholds that cut the tree into the wanted number (ties: fewer)."""
-    _, low = cut_into(tree, num_clusters)
+def nearest_threshold(tree: np.ndarray, num_clusters: int, min_size: int = 1) -> float:
+    """The middle of the range of thresholds that cut the tree into the wanted number (ties: fewer).
+
+    Clusters below `min_size` do not count: singletons would use the number up.
+    """
+    counts = range(num_clusters, len(tree) + 2 if min_size > 1 else num_clusters + 1)
+    cuts = [cut_into(tree, count) for count in counts]
+    large = [int((np.bincount(labels_N) >= min_size).sum()) for labels_N, _ in cuts]
+    best = min(range(len(cuts)), key=lambda i: (abs(large[i] - num_clusters), i))
+    low = cuts[best][1]
     above = tree[tree[:, 2] > low, 2] if len(tree) else np.array([])
     return float((low + above.min()) / 2) if len(above) else max(low, 180.0)
+
+
+def absorbed(labels_N: np.ndarray, angles_NN: np.ndarray, min_size: int) -> np.ndarray:
+    """Labels in which every cluster below `min_size` has joined the large one of the least mean angle."""
+    sizes = np.bincount(labels_N)
+    large = np.flatnonzero(sizes >= min_size)
+    result = labels_N.copy()
+    for small in np.flatnonzero((sizes > 0) & (sizes < min_size)) if len(large) else []:
+        rows = labels_N == small
+        distance = [angles_NN[np.ix_(rows, labels_N == k)].mean() for k in large]
+        result[rows] = large[int(np.argmin(distance))]
+    return result
 
 
 @algorithm
@@ -107,6 +127,11 @@ class PACFL:
     # Degrees up to which clusters merge; dataset-specific (authors: 4.9 on CIFAR-10, 3.5 as default).
     threshold: Annotated[float, Ge(0)] | None = None
     num_clusters: Annotated[int, Ge(1)] = 5  # without a threshold: the cut that is nearest to this number
+    # Smaller clusters join the nearest other one, and are not counted in num_clusters; authors: 1.
+    min_size: Annotated[int, Ge(1)] = 1
+    warmup_rounds: Annotated[int, Ge(0)] = (
+        0  # all clients train at the start; a control for FedDAG's warm start
+    )
 
     tasks = (describe, train)
     clusters_at_start: ClassVar[bool] = True
@@ -114,15 +139,25 @@ class PACFL:
     def start(self, server: Server) -> State:
         """Ask every client for its vectors, cluster, and give each cluster the same random model."""
         bases = server.ask(describe, broadcast(Describe(vectors=self.vectors), server.clients))
-        tree = link(angles_between(bases, self.measure), self.linkage)
-        threshold = nearest_threshold(tree, self.num_clusters) if self.threshold is None else self.threshold
-        clusters = Clusters.from_labels([*bases], cut(tree, threshold))
+        angles_NN = angles_between(bases, self.measure)
+        tree = link(angles_NN, self.linkage)
+        threshold = self.threshold
+        if threshold is None:
+            threshold = nearest_threshold(tree, self.num_clusters, self.min_size)
+        labels_N = absorbed(cut(tree, threshold), angles_NN, self.min_size)
+        clusters = Clusters.from_labels([*bases], labels_N)
         server.note(num_clusters=len(clusters), threshold=threshold)
-        models = (server.initial_params(),) * len(clusters)
+        models, labels = (server.initial_params(),) * len(clusters), clusters.labels()
+        for _ in range(self.warmup_rounds):
+            models = add_means(
+                models, server.ask_mean(train, train_own(models, labels, bases, self.local), labels)
+            )
         return State(clusters=clusters, models=models, bases=bases, threshold=threshold)
 
     def round(self, state: State, server: Server) -> State:
         """FedAvg within each cluster."""
+        if server.spent(self.warmup_rounds):
+            return state
         state, cohort = place_cohort(self.onboard, state, lambda s: s.clusters.labels(), server)
         known = state.clusters.labels()
         requests = train_own(state.models, known, cohort, self.local)

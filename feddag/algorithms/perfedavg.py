@@ -9,7 +9,6 @@ Meta-step on independent batches B₁, B₂ (and B₃), always applied to w as i
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import groupby
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Gt
@@ -73,15 +72,16 @@ def meta_gradient(gradient: Gradient, w: Tensor, rows: list[Tensor], alpha: floa
 
 
 def meta_batches(client: Client, local: LocalTraining, number: int, least: int = 1) -> Iterator[list[Tensor]]:
-    """Groups of `number` batches within each epoch; an epoch with fewer gives one group, with repeats."""
+    """B₁, B₂, … for every meta-step: as many steps as SGD has batches, each batch from an order of its own.
+
+    B₂, which the model moves along, comes in the order of plain training.
+    """
     seed: Seed = client.seed
-    generator = (seed / "meta-batches").numpy()
-    for _, epoch in groupby(batches(len(client.train), local, seed), key=lambda item: item[0]):
-        rows = [r for _, r in epoch if len(r) >= least]
-        if 0 < len(rows) < number:
-            yield [rows[i] for i in generator.integers(len(rows), size=number)]
-        for i in range(0, len(rows) - number + 1, number):
-            yield rows[i : i + number]
+    orders = [seed if j == 1 else seed / "meta-batches" / j for j in range(number)]
+    for group in zip(*(batches(len(client.train), local, order) for order in orders), strict=True):
+        rows = [r for _, r in group]
+        if all(len(r) >= least for r in rows):
+            yield rows
 
 
 @algorithm
@@ -91,9 +91,11 @@ class PerFedAvg(ServesOneModel):
     local: LocalTraining = LocalTraining()
     variant: Literal["fo", "hf"] = "fo"  # first order, or Hessian-free second order
     alpha: Annotated[float, Ge(0)] | None = None  # inner and adaptation learning rate; default: training.lr
-    beta: Annotated[float, Gt(0)] = 0.001  # learning rate of the meta-step (public re-implementations)
+    # Learning rate of the meta-step; default: training.lr. Public re-implementations: 0.001, hardly moves.
+    beta: Annotated[float, Gt(0)] | None = None
     delta: Annotated[float, Gt(0)] = 1e-3  # HF: width of the finite difference (public re-implementations)
-    adaptation_epochs: Annotated[int, Ge(0)] = 1  # before use; 0 scores the meta-model as it is
+    # Before use; default: training.local_epochs, as fedavg_ft; 0 scores the meta-model as it is.
+    adaptation_epochs: Annotated[int, Ge(0)] | None = None
     weighting: Literal["examples", "uniform"] = "examples"  # of clients in the mean; the paper: uniform
 
     tasks = (meta_train,)
@@ -107,17 +109,22 @@ class PerFedAvg(ServesOneModel):
         """Average what the clients' meta-steps changed."""
         delta = self.delta if self.variant == "hf" else 0.0
         request = MetaTrain(
-            params=state.params, alpha=self.inner_lr, beta=self.beta, delta=delta, local=self.local
+            params=state.params,
+            alpha=self.inner_lr,
+            beta=self.local.lr if self.beta is None else self.beta,
+            delta=delta,
+            local=self.local,
         )
         uniform = self.weighting == "uniform"
         means = server.ask_mean(meta_train, broadcast(request, server.cohort), uniform=uniform)
         return OneModel(params=add_mean(state.params, means))
 
     def deploy(self, state: OneModel, client: str) -> Deployment:
-        """The meta-model, adapted to the client's training data."""
-        if not self.adaptation_epochs or not self.inner_lr:
+        """The meta-model after one round of training on the client's own data, at rate α."""
+        epochs = self.adaptation_epochs
+        if epochs == 0 or not self.inner_lr:
             return Deployment(models=(state.params,))
-        adapt = replace(
-            self.local, local_epochs=self.adaptation_epochs, local_steps=0, lr=self.inner_lr, momentum=0.0
-        )
+        adapt = replace(self.local, lr=self.inner_lr)
+        if epochs is not None:
+            adapt = replace(adapt, local_epochs=epochs, local_steps=0)
         return Deployment(models=(state.params,), adapt=adapt)

@@ -48,6 +48,14 @@ class Items:
             present_NC[i, item.classes_P[np.abs(item.vectors_PD).max(axis=1, initial=0) > 0]] = True
         return present_NC
 
+    def known_errors(self) -> FloatArray:
+        """Items x classes: known error (sin²) of the first vector of each class; 0 where there is none."""
+        errors_NC = np.zeros(self.counts_NC.shape, dtype=np.float32)
+        for i, item in enumerate(self.subspaces):
+            if item.errors_P is not None:
+                errors_NC[i, item.classes_P[::-1]] = item.errors_P[::-1]  # of several vectors the first stays
+        return errors_NC
+
 
 def check_subspaces(subspaces: Sequence[Subspaces], num_classes: int) -> None:
     """Refuse NaN, wrong shapes and unknown classes; the error names the item."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradient profiles (CFL-GP): gradients of N clients at K models, D coordinates each, and their clusters."""
+"""Profiles (CFL-GP): what training at K models changes for N clients, D coordinates each; their clusters."""
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -9,9 +9,9 @@ from feddag.clustering.spectral import kmeans_labels
 
 
 def complete_blocks(counts_NK: IntArray) -> IntArray:
-    """The models with the most reports: only there can the largest number of clients be compared."""
+    """The models that at least half of the clients told something of, or else those with the most reports."""
     reports_K = (counts_NK > 0).sum(0)
-    return np.flatnonzero((reports_K == reports_K.max()) & (reports_K > 0))
+    return np.flatnonzero((reports_K > 0) & (reports_K >= min(len(counts_NK) / 2, reports_K.max())))
 
 
 def comparable(profile_NKD: FloatArray, counts_NK: IntArray) -> FloatArray:

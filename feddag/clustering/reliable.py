@@ -13,6 +13,9 @@ nearest neighbours. What the noise explains is subtracted, and well known classe
     D_ij = Σ_c (sin² θ_ijc - 1.4 ν_ijc) / ν_ijc²  /  Σ_c 1 / ν_ijc²      with error σ_ij = (Σ_c 1 / ν_ijc²)^-½
     θ_ij = arcsin √(D_ij + σ̄),        σ̄ = median of all errors
 
+Vectors that carry noise on purpose (feddag.privacy) have a known error e, the expected sin² that it adds.
+e_i + e_j is subtracted from sin² θ_ij first, and added to ν_ij where it weighs the evidence.
+
 σ̄ keeps the remaining noise in the linear part of the root. Without it, clients that do not differ would
 fall into arbitrary groups. If two items share only some classes, θ moves towards a right angle by u^1.5,
 where u is the share of their samples that lie in classes which the other item lacks.
@@ -63,16 +66,18 @@ class ReliableAngles:
         """The estimated noise, and the angles of N items in degrees; `keep` collects class-wise angles."""
         n = len(items)
         sizes_NC = _sizes(items.counts_NC)
+        errors_NC = items.known_errors()
         levels_NC = np.full(sizes_NC.shape, MAX_NOISE, dtype=np.float32)
         total_NN, evidence_NN = np.zeros((n, n), dtype=np.float32), np.zeros((n, n), dtype=np.float32)
         for label, blocks in self._blocks(items, None):
             if keep is not None:
                 for block in blocks:
                     keep.add(block)
-            levels_NC[:, label] = _levels(blocks, sizes_NC[:, label], sizes_NC[:, label])
+            errors = errors_NC[:, label], errors_NC[:, label]
+            levels_NC[:, label] = _levels(blocks, sizes_NC[:, label], sizes_NC[:, label], errors)
             noise_N = levels_NC[:, label] / sizes_NC[:, label]
             while blocks:  # a block that has been added is not needed again
-                _add(total_NN, evidence_NN, blocks.pop(), noise_N, noise_N)
+                _add(total_NN, evidence_NN, blocks.pop(), noise_N, noise_N, errors)
         add_transpose(total_NN)
         add_transpose(evidence_NN)
         fitted = replace(self, levels_NC=levels_NC, typical_error=_typical_error(evidence_NN))
@@ -85,8 +90,10 @@ class ReliableAngles:
         """The noise of new items, estimated from their nearest old neighbours."""
         sizes_MC, sizes_NC = _sizes(new.counts_NC), _sizes(old.counts_NC)
         levels_MC = np.full(sizes_MC.shape, MAX_NOISE, dtype=np.float32)
+        errors_MC, errors_NC = new.known_errors(), old.known_errors()
         for label, blocks in self._blocks(new, old):
-            levels_MC[:, label] = _levels(blocks, sizes_MC[:, label], sizes_NC[:, label])
+            errors = errors_MC[:, label], errors_NC[:, label]
+            levels_MC[:, label] = _levels(blocks, sizes_MC[:, label], sizes_NC[:, label], errors)
         return replace(self, levels_NC=levels_MC)
 
     def joined(self, newcomers: "ReliableAngles") -> "ReliableAngles":
@@ -100,9 +107,11 @@ class ReliableAngles:
         evidence_MN = np.zeros_like(total_MN)
         sizes_MC, sizes_NC = _sizes(new.counts_NC), _sizes(old.counts_NC)
         noise_MC, noise_NC = of_new.levels_NC / sizes_MC, self.levels_NC / sizes_NC
+        errors_MC, errors_NC = new.known_errors(), old.known_errors()
         for label, blocks in self._blocks(new, old):
+            errors = errors_MC[:, label], errors_NC[:, label]
             for block in blocks:
-                _add(total_MN, evidence_MN, block, noise_MC[:, label], noise_NC[:, label])
+                _add(total_MN, evidence_MN, block, noise_MC[:, label], noise_NC[:, label], errors)
         _finish(total_MN, evidence_MN, self.typical_error, sizes_MC * new.present(), sizes_NC * old.present())
         return total_MN
 
@@ -124,7 +133,19 @@ def unshared(new_sizes_MC: FloatArray, old_sizes_NC: FloatArray) -> FloatArray:
     return np.clip(u_MN, 0, 1, out=u_MN)
 
 
-def _levels(blocks: Sequence[AngleBlock], sizes_M: FloatArray, sizes_N: FloatArray) -> FloatArray:
+Errors = tuple[FloatArray, FloatArray]  # known errors of rows and of columns, of one class
+
+
+def _known_errors(errors: Errors | None, rows_I: IntArray, columns_J: IntArray) -> FloatArray | None:
+    """e_i + e_j; None where there is no known error at all."""
+    if errors is None or not (errors[0].any() or errors[1].any()):
+        return None
+    return errors[0][rows_I][:, None] + errors[1][columns_J][None, :]
+
+
+def _levels(
+    blocks: Sequence[AngleBlock], sizes_M: FloatArray, sizes_N: FloatArray, errors: Errors | None = None
+) -> FloatArray:
     """b of one class: the low quantile of sin² θ / (1/n_i + 1/n_j) over the other items."""
     n = len(sizes_N)
     chosen = np.unique(np.linspace(0, n - 1, min(n, MAX_NEIGHBOURS)).astype(np.int64))
@@ -137,6 +158,9 @@ def _levels(blocks: Sequence[AngleBlock], sizes_M: FloatArray, sizes_N: FloatArr
         wanted_J = place_N[columns_J] >= 0
         columns_J = columns_J[wanted_J]
         sines_IJ = np.sin(np.radians(degrees_IJ[:, wanted_J])) ** 2
+        known_IJ = _known_errors(errors, rows_I, columns_J)
+        if known_IJ is not None:
+            sines_IJ = np.maximum(sines_IJ - known_IJ, 0)
         ratios_IJ = sines_IJ / (1 / sizes_M[rows_I][:, None] + 1 / sizes_N[columns_J][None, :])
         if same_items:  # an item is not its own neighbour
             ratios_IJ[rows_I[:, None] == columns_J[None, :]] = np.nan
@@ -167,14 +191,18 @@ def _add(
     block: AngleBlock,
     row_noise: FloatArray,
     column_noise: FloatArray,
+    errors: Errors | None = None,
 ) -> None:
     """Add (sin² θ - 1.4 ν) / ν² and 1 / ν² of one block; of a diagonal block only the upper half."""
     noise_IJ = row_noise[block.rows_I][:, None] + column_noise[block.columns_J][None, :]
     noise_IJ = np.maximum(noise_IJ, np.float32(MIN_NOISE))
-    evidence_IJ = 1 / np.square(noise_IJ)
+    known_IJ = _known_errors(errors, block.rows_I, block.columns_J)
+    evidence_IJ = 1 / np.square(noise_IJ if known_IJ is None else noise_IJ + known_IJ)
     if block.diagonal:
         evidence_IJ = np.triu(evidence_IJ, 1)
     sines_IJ = np.square(np.sin(np.radians(block.degrees_IJ)))
+    if known_IJ is not None:
+        sines_IJ = sines_IJ - known_IJ
     places = block_places(block.rows_I, block.columns_J)
     evidence[places] += evidence_IJ
     total[places] += evidence_IJ * (sines_IJ - np.float32(MEDIAN_PER_QUANTILE) * noise_IJ)

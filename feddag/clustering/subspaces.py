@@ -27,6 +27,8 @@ class Subspaces:
     classes_P: IntArray
     withheld: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     """Classes that are present, but too small to be sent (`min_samples_per_vector`)."""
+    errors_P: FloatArray | None = None
+    """Known error of each vector: expected sin² of its angle to the true one, from noise that was added."""
 
 
 def class_subspaces(

@@ -76,12 +76,54 @@ class FindsClusters(Protocol):
         ...
 
 
+@runtime_checkable
+class FollowsChange(Protocol):
+    """The declared capability of a method that answers changes of clients and of their data."""
+
+    def depart(self, state: Any, gone: tuple[ClientId, ...], server: "Server") -> Any:
+        """Clients have left; they may come back."""
+        ...
+
+    def drifted(self, state: Any, alarmed: tuple[ClientId, ...], server: "Server") -> Any:
+        """These clients' data have changed."""
+        ...
+
+    def settle(self, state: Any, server: "Server") -> Any:
+        """A time to look at the clusters as a whole."""
+        ...
+
+
+@runtime_checkable
+class WarmsUp(Protocol):
+    """The declared capability of a method whose newcomers train alone before they are taken in."""
+
+    def newcomers_warmup(self) -> int:
+        """For how many rounds."""
+        ...
+
+
 @dataclass_transform(frozen_default=True)
 def algorithm(cls: type[T]) -> type[T]:
     """Make a class a frozen dataclass of hyper-parameters with checked settings."""
     made = dataclass(frozen=True)(cls)
     made.__pydantic_config__ = STRICT  # type: ignore[attr-defined]
     return made
+
+
+class Averaging(Protocol):
+    """Another way to find means, for example one that hides single replies; see `feddag.privacy.sums`."""
+
+    def __call__(
+        self,
+        server: "Server",
+        task: ClientTask,
+        requests: Mapping[ClientId, Any],
+        groups: Mapping[ClientId, int] | None,
+        uniform: bool,
+        quorum: float | None,
+    ) -> dict[int, Mean[Any]]:
+        """The mean reply of each group, as `ask_mean` promises it."""
+        ...
 
 
 @dataclass
@@ -100,6 +142,7 @@ class Server:
     deadline: float = math.inf
     limit: NormLimit = field(default_factory=NormLimit)  # on the norm of updates
     purpose: str = "round"
+    averaging: Averaging | None = None  # None: the server averages the replies itself
     on_answers: Callable[[ClientTask, int, Mapping[ClientId, Answer]], None] = lambda task, round_, answers: (
         None
     )
@@ -112,14 +155,18 @@ class Server:
         task: ClientTask[Request, Reply],
         requests: Mapping[ClientId, Request],
         quorum: float | None = None,
+        *,
+        seed: Seed | None = None,
     ) -> dict[ClientId, Reply]:
         """Ask clients one question each; replies sorted by client id, failed clients left out.
 
         A reply that breaks the contract of its task is refused here: it counts as a failure of its client.
+        `seed` belongs to questions that are parts of another one.
         """
         requests = requests_at_round(requests, self.round, self.num_rounds)
-        seed = self.question_seed
-        self.questions += 1
+        if seed is None:
+            seed = self.question_seed
+            self.questions += 1
         done = itertools.count(1)
         progress = partial(self.on_answer, task)
         exchange = Exchange(
@@ -181,6 +228,9 @@ class Server:
         The one averaging question: an engine may answer it without showing single replies. Clients count by
         their examples, or equally when `uniform`. A group that nobody answered for is left out.
         """
+        if self.averaging is not None and requests:
+            requests = requests_at_round(requests, self.round, self.num_rounds)
+            return self.averaging(self, task, requests, groups, uniform, quorum)
         grouped: dict[int, dict[ClientId, Reply]] = {}
         for client, reply in self.ask(task, requests, quorum).items():
             grouped.setdefault(groups[client] if groups else 0, {})[client] = reply
@@ -196,6 +246,14 @@ class Server:
         """Differently initialised models; other ones for each draw. The very first is `initial_params()`."""
         names = range(draw * number, (draw + 1) * number)
         return tuple(self.initial_params(network, name or "model") for name in names)
+
+    def spent(self, rounds: int) -> bool:
+        """Whether this round is one of those that the start has spent, when all clients trained.
+
+        Warm-up counts as rounds: a method that trains everybody `rounds` times at the start does nothing in
+        its first `rounds` rounds. One round always remains.
+        """
+        return self.round <= min(rounds, self.num_rounds - 1)
 
     def note(self, **metrics: Any) -> None:
         """Record figures for the event log of this round."""

@@ -101,8 +101,9 @@ class Deployment:
     """What one client would use now: one evaluation serves every method.
 
     One model is used as it is. Several models with weights are a mixture of their predicted probabilities;
-    several without weights mean: the one with the least loss on the client's own training data. A client
-    first puts back what it remembers, then adapts, then predicts.
+    several without weights mean: the one with the least loss on the client's own training data. With the
+    `marginals` of the models, the weights are those that an expectation step on the client's training data
+    makes of them. A client first puts back what it remembers, then adapts, then predicts.
     """
 
     models: tuple[Params, ...] = public()
@@ -111,6 +112,7 @@ class Deployment:
     remembered: str = ""  # entry of the client's memory: its tensors replace their namesakes in models[0]
     remembered_weights: str = ""  # entry of the client's memory that replaces `weights`
     remembered_entries: tuple[int, ...] = ()  # which of the remembered weights belong to the models; (): all
+    marginals: tuple[tuple[float, ...], ...] = ()  # for each model, the share of each label in its cluster
     adapt: LocalTraining | None = None  # training on own data before use
     adapt_prefixes: tuple[str, ...] = ("",)  # which parts adapt
 

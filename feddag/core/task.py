@@ -5,7 +5,7 @@ import typing
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 from torch import nn
@@ -20,6 +20,32 @@ ClientId = str
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 Reply_co = TypeVar("Reply_co", covariant=True)
+
+
+class Guard(Protocol):
+    """What stands between a client's samples and its reply; `feddag.privacy.guard` explains it."""
+
+    @property
+    def trains_noisily(self) -> bool:
+        """Whether local training must hide single samples."""
+        ...
+
+    @property
+    def samples_per_vector(self) -> float:
+        """Classes with fewer samples per principal vector send none."""
+        ...
+
+    def subspaces(self, x: np.ndarray, client: "Client", *, view: str = "pixels", num_views: int = 1) -> Any:
+        """Noisy principal vectors; None where exact ones may leave."""
+        ...
+
+    def training(self, rate: float, steps: int, part: str) -> Any:
+        """The noise of one protected training."""
+        ...
+
+    def release(self, reply: Any, client: "Client") -> Any:
+        """The reply as it may leave."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -38,6 +64,7 @@ class Client:
     backend: str = "auto"  # who computes here: PyTorch ("torch"), the C++ kernels ("native"), or the better
     # Scores that were computed at this place before; only the evaluation task of a simulation has them.
     known_scores: MutableMapping[tuple, Any] | None = None
+    privacy: Guard | None = None  # None: everything leaves as it is
 
     def remembered(self, name: str, otherwise: Params) -> Params:
         """The parameters this client keeps under a name, or what stands for them the first time."""
@@ -53,6 +80,7 @@ class ClientTask(Generic[Request, Reply_co]):
     request: type[Request]
     reply: type[Reply_co]
     sees_test: bool = False
+    by_sgd: bool = False  # parameters in its reply come out of `sgd` and nothing else
 
     @property
     def name(self) -> str:
@@ -74,12 +102,19 @@ def client_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Requ
     return _declare(function, sees_test=False)
 
 
+def sgd_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
+    """Declare a task whose trained parameters come out of `sgd` alone: noisy gradients protect them."""
+    return _declare(function, sees_test=False, by_sgd=True)
+
+
 def evaluation_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
     """Declare the task that may see held-out data; there is one in the whole code base."""
     return _declare(function, sees_test=True)
 
 
-def _declare(function: Callable[[Request, Client], Reply], sees_test: bool) -> ClientTask[Request, Reply]:
+def _declare(
+    function: Callable[[Request, Client], Reply], sees_test: bool, by_sgd: bool = False
+) -> ClientTask[Request, Reply]:
     hints = typing.get_type_hints(function)
     kinds = [hint for name, hint in hints.items() if name != "return"]
     if (
@@ -91,7 +126,7 @@ def _declare(function: Callable[[Request, Client], Reply], sees_test: bool) -> C
         raise TypeError(f"task {function.__qualname__} must be (request: message, client: Client) -> message")
     check_declarations(kinds[0])
     check_declarations(hints["return"])
-    return ClientTask(function, kinds[0], hints["return"], sees_test)
+    return ClientTask(function, kinds[0], hints["return"], sees_test, by_sgd)
 
 
 def load_task(address: str) -> ClientTask[Any, Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The one place where a task runs on a client: seed, backend, task, validation; the same in every engine."""
+"""The one place where a task runs on a client, the same in every engine: seed, task, privacy, validation."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -17,6 +17,7 @@ from feddag.core.task import Client, ClientId, ClientTask
 from feddag.data.federation import Federation
 from feddag.learning.backends import select_backend
 from feddag.models import Networks
+from feddag.privacy.guard import Guard, Protection
 
 MOST_SCORES = 64
 
@@ -37,6 +38,7 @@ class Site:
     federation: Federation
     network: Networks
     backend: str = "auto"
+    privacy: Protection | None = None  # None: everything leaves as it is
     known_scores: KnownScores = field(default_factory=KnownScores, compare=False)
 
     def backends(self) -> dict[str, str]:
@@ -45,9 +47,11 @@ class Site:
         return {k: str(select_backend(self.backend, self.network(k), shape)) for k in ("single", "dual")}
 
 
-def open_site(federation: Federation, model: str, backend: str = "auto") -> Site:
+def open_site(
+    federation: Federation, model: str, backend: str = "auto", privacy: Protection | None = None
+) -> Site:
     """A federation with the networks that fit its samples and classes."""
-    return Site(federation, Networks(model, federation.problem), backend)
+    return Site(federation, Networks(model, federation.problem), backend, privacy)
 
 
 @contextmanager
@@ -74,6 +78,7 @@ def client_at(
     exchange: Exchange,
     memory: Mapping[str, Params | np.ndarray],
     sees_test: bool,
+    guard: Guard | None = None,
 ) -> Client:
     """A client as a task sees it."""
     federation = site.federation.at(exchange.round)
@@ -89,6 +94,7 @@ def client_at(
         memory=dict(memory),
         backend=site.backend,
         known_scores=site.known_scores if sees_test else None,
+        privacy=guard,
     )
 
 
@@ -105,10 +111,13 @@ def perform(
     A fault of the client becomes an answer with the reason, and leaves the memory as it was.
     """
     started = time.perf_counter()
-    client = client_at(site, client_id, exchange, memory, task.sees_test)
+    guard = site.privacy.guard(client_id, task, exchange) if site.privacy is not None else None
+    client = client_at(site, client_id, exchange, memory, task.sees_test, guard)
     try:
         with (client.seed / "ambient").ambient():
             reply = task(request, client)
+        if guard is not None:  # nothing leaves before it stands in the ledger
+            reply = guard.release(reply, client)
         codec.validate(reply)
     except Exception as error:
         reason = str(error) or type(error).__name__

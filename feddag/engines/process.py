@@ -53,10 +53,23 @@ class ProcessEngine(SimulatedClients):
                 lambda folder: site.federation.save(folder / "data"),
             )
             self.folder = self._opened.path
-            self._crew.open(self.folder, data=str(self.folder / "data"), model=model, backend=site.backend)
+            self._crew.open(
+                self.folder,
+                data=str(self.folder / "data"),
+                model=model,
+                backend=site.backend,
+                **self._privacy(),
+            )
         except BaseException:
             self.close()
             raise
+
+    def _privacy(self) -> dict[str, Any]:
+        """What a worker must know about privacy."""
+        if self.site.privacy is None:
+            return {}
+        ledger = self.site.privacy.ledger.path or self.folder / "ledger.jsonl"
+        return {"privacy": blob(codec.encode(self.site.privacy.options)), "ledger": str(ledger)}
 
     def close(self) -> None:
         """End the workers and remove the shared files."""

@@ -26,6 +26,8 @@ from feddag.core.task import ClientTask, Memory, load_task
 from feddag.data.federation import Federation
 from feddag.engines.perform import open_site, perform, single_threaded
 from feddag.engines.private_folder import remove_folder
+from feddag.privacy.config import PrivacyOptions
+from feddag.privacy.guard import Protection
 
 GLANCE = 1.0  # seconds between two looks at the parent process
 
@@ -38,8 +40,8 @@ def blob(data: bytes) -> np.ndarray:
 class Desk:
     """Answers one question after another; tasks and the latest broadcast are loaded once."""
 
-    def __init__(self, data: Path, model: str, backend: str) -> None:
-        self.site = open_site(Federation.open(data), model, backend)
+    def __init__(self, data: Path, model: str, backend: str, privacy: Protection | None) -> None:
+        self.site = open_site(Federation.open(data), model, backend, privacy)
         self.tasks: dict[str, ClientTask] = {}
         self.broadcast: tuple[str, Any] = ("", None)
 
@@ -72,6 +74,13 @@ class Desk:
         return self.tasks[address], self.broadcast[1]
 
 
+def protection(hello: codec.Payload) -> Protection | None:
+    """The privacy that the engine asks for, if it asks for any."""
+    if "privacy" not in hello:
+        return None
+    return Protection(codec.decode(PrivacyOptions, hello["privacy"].tobytes()), Path(hello["ledger"]))
+
+
 def serve(connection: Connection, number: int, screen: int | None) -> None:
     """Answer questions until the engine closes the connection."""
     gc.freeze()  # torch alone is half a million objects: the collector need not look at them again and again
@@ -79,7 +88,7 @@ def serve(connection: Connection, number: int, screen: int | None) -> None:
     hello = codec.unpack(connection.recv_bytes())
     folder = Path(hello["folder"])
     threading.Thread(target=end_with_parent, args=(folder, os.getppid()), daemon=True).start()
-    desk = Desk(Path(hello["data"]), hello["model"], hello["backend"])
+    desk = Desk(Path(hello["data"]), hello["model"], hello["backend"], protection(hello))
     if screen is not None:  # it has started: from now on its words go to the user
         os.dup2(screen, 2)
         os.close(screen)

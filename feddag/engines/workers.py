@@ -99,7 +99,7 @@ class Crew:
                 f"no worker process can be started: {error.strerror or error}: use fewer engine.workers"
             ) from error
 
-    def open(self, folder: Path, **hello: str) -> None:
+    def open(self, folder: Path, **hello: Any) -> None:
         """Tell the workers, who import meanwhile, where to call back; `hello` says what they work on."""
         address = str(folder / "socket")
         private = hasattr(socket, "AF_UNIX") and len(address) < LONGEST_SOCKET

@@ -26,9 +26,11 @@ from feddag.core.contract import NormLimit
 from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig, PartitionConfig
+from feddag.experiment.lifecycle import LifecycleConfig
 from feddag.experiment.overrides import Settings, override, read_settings
 from feddag.experiment.scenario import ScenarioConfig
 from feddag.experiment.sentences import joined, plain_problems, problems_of, shown, shown_text
+from feddag.privacy.config import PrivacyOptions
 
 MAX_CLIENTS = 1_000_000
 MAX_ROUNDS = 1_000_000
@@ -185,6 +187,9 @@ class Experiment(_Section):
     scenario: Annotated[ScenarioConfig, _named("name")] = Field(
         default=ScenarioConfig(), description="who joins, leaves and comes back, and whose data change"
     )
+    lifecycle: LifecycleConfig = Field(
+        default=LifecycleConfig(), description="who notices changes of data, and what is done then"
+    )
     training: LocalTraining = Field(default=LocalTraining(), description="how a client trains")
     num_rounds: int = Field(default=30, ge=1, le=MAX_ROUNDS, description="communication rounds")
     fraction_train: float = Field(
@@ -198,6 +203,9 @@ class Experiment(_Section):
         default=EvaluationConfig(), description="when and how models are scored"
     )
     checkpoint_every: int = Field(default=1, ge=1, description="rounds between checkpoints")
+    privacy: Annotated[PrivacyOptions, _named("level")] = Field(
+        default=PrivacyOptions(), description="what leaves a client, and how it is protected"
+    )
 
     @model_validator(mode="after")
     def _data_fit_a_computer(self) -> Self:
@@ -231,6 +239,12 @@ class Experiment(_Section):
         """The scenario with the events that its name stands for."""
         return self.scenario.resolved(self.num_rounds)
 
+    @property
+    def detector(self) -> str:
+        """Who notices drift: client, oracle or none."""
+        found = self.lifecycle.detector
+        return ("client" if self.events.drifts else "none") if found == "auto" else found
+
     def build_algorithm(self) -> Algorithm:
         """The algorithm this experiment runs."""
         return self.algorithm.build(self.training)
@@ -254,6 +268,8 @@ class Experiment(_Section):
         unused = () if self.engine.max_update_norm else ("max_update_norm", "norm_action")
         for key in ("name", "workers", *unused):
             settings["engine"].pop(key)
+        if not self.privacy.on:
+            settings.pop("privacy")
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def settings(self) -> Settings:

@@ -23,10 +23,12 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 
 from feddag.clustering.subspaces import principal_vectors
+from feddag.core.deployment import Deployment
 from feddag.core.examples import Examples
 from feddag.core.message import message, options, sensitive
 from feddag.core.seeds import Seed
 from feddag.core.task import Client, client_task
+from feddag.learning.evaluation import score, serve
 
 LEAST, MOST = 8, 200  # samples of a class that are compared: fewer say nothing, more only cost time
 DIRECTIONS = 6  # first vectors of the reference data that means are looked at on
@@ -38,9 +40,8 @@ PREFIX = "drift."  # of everything that a client remembers for its next check
 class DriftOptions:
     """When a client raises an alarm."""
 
-    labels: Literal["variation", "wasserstein"] = (
-        "variation"  # total variation and a G-test, or the paper's W1
-    )
+    # Total variation with a G-test, or the paper's distance (W1) of the class shares.
+    labels: Literal["variation", "wasserstein"] = "variation"
     label_change: Annotated[float, Gt(0)] = 0.2  # share of the samples with another label; W1: mean shift
     label_chance: Annotated[float, Gt(0), Le(1)] = 1e-4  # p-value of the G-test; variation only
     subspaces: bool = True  # watch concepts and features by the classes' first vectors
@@ -50,9 +51,7 @@ class DriftOptions:
     mean_errors: Annotated[float, Gt(0)] = 6.0  # and standard errors
     class_change: Annotated[float, Gt(0)] = 1.0  # deviations that a single class must move
     class_chance: Annotated[float, Gt(0), Le(1)] = 1e-7  # and p-value of its t-test
-    loss: Annotated[float, Ge(0)] = (
-        0.0  # growth of the training loss that alarms; 0: losses are not looked at
-    )
+    loss: Annotated[float, Ge(0)] = 0.0  # growth of the mean training loss that alarms; 0: not looked at
 
 
 @message
@@ -63,6 +62,7 @@ class Watch:
 
     options: DriftOptions
     renew: bool
+    deployment: Deployment | None = None  # what the client uses now, where losses are looked at
 
 
 @message
@@ -78,11 +78,11 @@ def watch(request: Watch, client: Client) -> Watched:
     memory, options = client.memory, request.options
     then = {k.removeprefix(PREFIX): np.asarray(v) for k, v in memory.items() if k.startswith(PREFIX)}
     if request.renew or not then:
-        now = describe(client.train, options, client.seed)
+        now = describe(client.train, options, client.seed) | _loss(request, client)
         memory.update({PREFIX + k: v for k, v in now.items()})
         memory[PREFIX + "suspected"] = np.zeros(1)
         return Watched(alarm=False)
-    now = describe(client.train, options, client.seed, then.get("basis"))
+    now = describe(client.train, options, client.seed, then.get("basis")) | _loss(request, client)
     ratio = subspace_ratio(then, now) if options.subspaces else 0.0
     suspected = ratio > options.subspace_ratio / 2
     alarm = (
@@ -90,9 +90,20 @@ def watch(request: Watch, client: Client) -> Watched:
         or ratio > options.subspace_ratio
         or (suspected and bool(then["suspected"][0]))
         or (options.means and means_changed(then, now, options))
+        or ("loss" in now and "loss" in then and float((now["loss"] - then["loss"])[0]) > options.loss)
     )
     memory[PREFIX + "suspected"] = np.array([float(suspected)])
+    if "loss" in now:  # models get better: the reference is the least loss so far
+        memory[PREFIX + "loss"] = np.minimum(now["loss"], then.get("loss", now["loss"]))
     return Watched(alarm=bool(alarm))
+
+
+def _loss(request: Watch, client: Client) -> dict[str, np.ndarray]:
+    """Mean loss of what the client uses on its training samples, if losses are looked at."""
+    if request.deployment is None or not request.options.loss or not len(client.train):
+        return {}
+    scores = score(client, serve(client, request.deployment), client.train)
+    return {"loss": np.array([scores.loss / len(client.train)])}
 
 
 def describe(

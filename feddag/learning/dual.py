@@ -19,7 +19,7 @@ from feddag.core.contract import Known
 from feddag.core.deployment import LocalTraining
 from feddag.core.message import message, options, public, sensitive
 from feddag.core.params import Params
-from feddag.core.task import Client, client_task
+from feddag.core.task import Client, sgd_task
 from feddag.learning.losses import Loss, cross_entropy
 from feddag.learning.modules import Batch, LoadedNetwork
 from feddag.learning.sgd import sgd
@@ -81,7 +81,7 @@ class TrainedDual:
     examples: int = sensitive("counts", least=0)
 
 
-@client_task
+@sgd_task
 def train_dual(request: TrainDual, client: Client) -> TrainedDual:
     """Primary phase on own data (Eq. 17); then the borrowed encoder, with primary and head fixed (Eq. 20)."""
     model, borrowed = request.model, request.borrowed_secondary

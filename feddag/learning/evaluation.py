@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import torch
+from scipy.special import softmax
 from torch import Tensor
 
 from feddag.core.deployment import Deployment, LocalTraining
@@ -17,6 +18,8 @@ from feddag.core.task import Client, evaluation_task
 from feddag.learning.backends import native_logits, select_backend
 from feddag.learning.modules import NOTHING_KNOWN, Batch, LoadedNetwork, chunks
 from feddag.learning.sgd import sgd
+
+LEAST_MARGINAL = 1e-8  # authors' code of FedRC
 
 
 @message
@@ -88,6 +91,8 @@ def serve(client: Client, deployment: Deployment, chosen: int | None = None) -> 
     chosen = chosen_model(client, deployment) if chosen is None else chosen
     if chosen >= 0:
         models = (models[chosen],)
+    if deployment.marginals:
+        shares = tuple(map(float, expected_shares(client, recalled)))
     if deployment.adapt is not None:
         adapt, train = deployment.adapt, deployment.adapt_prefixes
         models = tuple(sgd(client, m, adapt, network=deployment.network, train=train) for m in models)
@@ -151,6 +156,23 @@ def sample_losses(client: Client, params: Params, network: str = "single") -> Te
     """Cross-entropy of every training sample under a model in evaluation mode, (n,)."""
     outputs = logits(client, params, client.train, network)
     return torch.nn.functional.cross_entropy(outputs, client.train.labels, reduction="none")
+
+
+def responsibilities(
+    client: Client, models: tuple[Params, ...], marginals_KC: np.ndarray, shares_K: np.ndarray
+) -> np.ndarray:
+    """An expectation step: γ_jk ∝ ω_k · exp(−f_jk) / C_yk for every training sample j and model k, (N, K)."""
+    losses_NK = torch.stack([sample_losses(client, model) for model in models], 1).double().numpy()
+    fit_NK = -losses_NK - np.log(np.maximum(marginals_KC, LEAST_MARGINAL)).T[client.train.y]
+    return softmax(np.log(shares_K) + fit_NK, axis=1)
+
+
+def expected_shares(client: Client, deployment: Deployment) -> np.ndarray:
+    """ω after an expectation step with the models as they are now; a client without samples keeps its ω."""
+    before_K = np.maximum(deployment.weights, np.finfo(np.float64).tiny)
+    if len(client.train) == 0:
+        return before_K
+    return responsibilities(client, deployment.models, np.array(deployment.marginals), before_K).mean(0)
 
 
 def least_loss(client: Client, models: tuple[Params, ...], network: str = "single") -> int:

@@ -16,8 +16,10 @@ from feddag.core.deployment import LocalTraining
 from feddag.core.message import message, options, public, sensitive
 from feddag.core.params import Layout, Params
 from feddag.core.seeds import Seed
-from feddag.core.task import Client, client_task
+from feddag.core.task import Client, sgd_task
 from feddag.learning.sgd import sgd
+
+NO_ERRORS = np.zeros(0, dtype=np.float32)
 
 
 @options
@@ -74,11 +76,21 @@ class Signature:
     )
     # the class of each row
     classes: np.ndarray = sensitive("subspaces", shape=("rows",), dtype="int64", least=0, below="classes")
+    # known error of each row (sin²) from noise that protects privacy; empty: there is none
+    errors: np.ndarray = sensitive(
+        "subspaces",
+        shape=("error rows",),
+        dtype="float32",
+        least=0,
+        most=1,
+        most_rows=_most_rows,
+        default_factory=lambda: NO_ERRORS,
+    )
     counts: np.ndarray = sensitive("counts", shape=("classes",), dtype="int64", least=0)  # of each class
     withheld: int = public(least=0)  # number of classes too small to send (`min_samples_per_vector`)
 
 
-@client_task
+@sgd_task
 def sign(request: Sign, client: Client) -> Signature:
     """Warm up without federation, keep the warm model, and describe data and update."""
     asked = request.signature
@@ -89,21 +101,33 @@ def sign(request: Sign, client: Client) -> Signature:
     if request.keep:
         client.memory["warm"] = warm
     update = (warm - (request.start if asked.warmup_update == "total" else before)).parameters.numpy()
-    subspaces = class_subspaces(
+    subspaces = own_subspaces(client, asked)
+    return Signature(
+        sketch=update[sketch_mask(request.mask, asked.sketch_share, len(update))],
+        vectors=subspaces.vectors_PD,
+        classes=subspaces.classes_P,
+        errors=NO_ERRORS if subspaces.errors_P is None else subspaces.errors_P,
+        counts=client.train.counts(),
+        withheld=len(subspaces.withheld),
+    )
+
+
+def own_subspaces(client: Client, asked: SignatureOptions) -> Subspaces:
+    """The principal vectors of the client's classes, as exact as its privacy allows."""
+    least = asked.min_samples_per_vector
+    if client.privacy is not None:
+        noisy = client.privacy.subspaces(client.train.x, client)
+        if noisy is not None:
+            return Subspaces(noisy.vectors_PD, noisy.classes_P, noisy.withheld, noisy.errors_P)
+        least = max(least, client.privacy.samples_per_vector)
+    return class_subspaces(
         client.train.x,
         client.train.y,
         client.train.num_classes,
         asked.vectors,
         svd=asked.svd,
-        min_samples_per_vector=asked.min_samples_per_vector,
+        min_samples_per_vector=least,
         generator=(client.seed / "svd").numpy(),
-    )
-    return Signature(
-        sketch=update[sketch_mask(request.mask, asked.sketch_share, len(update))],
-        vectors=subspaces.vectors_PD,
-        classes=subspaces.classes_P,
-        counts=client.train.counts(),
-        withheld=len(subspaces.withheld),
     )
 
 
@@ -126,7 +150,7 @@ class Warm:
     examples: int = sensitive("counts", least=0)
 
 
-@client_task
+@sgd_task
 def share_warm(request: ShareWarm, client: Client) -> Warm:
     """Send the wanted parts of the remembered warm-up model, and forget it."""
     warm = client.memory.pop("warm")
@@ -149,7 +173,7 @@ def items_of(signatures: dict[str, Signature]) -> Items:
     """Signatures as the clustering functions take them, in the same order."""
     values = list(signatures.values())
     return Items.of(
-        [Subspaces(s.vectors, s.classes) for s in values],
+        [Subspaces(s.vectors, s.classes, errors_P=s.errors if len(s.errors) else None) for s in values],
         np.stack([s.counts for s in values]),
         np.stack([s.sketch for s in values]),
     )

@@ -7,7 +7,7 @@ from feddag.core.contract import Known
 from feddag.core.deployment import LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
-from feddag.core.task import Client, client_task
+from feddag.core.task import Client, sgd_task
 from feddag.learning.sgd import sgd
 
 
@@ -33,7 +33,7 @@ class Trained:
     examples: int = sensitive("counts", least=0)
 
 
-@client_task
+@sgd_task
 def train(request: Train, client: Client) -> Trained:
     """Train the received model on own data."""
     trained = sgd(client, request.params, request.local)

@@ -15,6 +15,7 @@ from feddag.core.task import ClientId
 from feddag.experiment.settings import Experiment
 from feddag.learning.prior import check_head
 from feddag.models import Networks
+from feddag.privacy.rules import check_start
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,11 @@ def prepare(experiment: Experiment, problem: Problem) -> Prepared:
     """Build networks and algorithm; what can be wrong with them is found here."""
     network = Networks(experiment.model, problem)
     check_head(state_tensors(network("single")), experiment.training.prior_correction)
-    return Prepared(experiment, problem, experiment.build_algorithm(), network)
+    algorithm = experiment.build_algorithm()
+    check_start(experiment.algorithm.name, algorithm, experiment.privacy)
+    if experiment.privacy.noisy and not experiment.privacy.dpsgd and hasattr(algorithm, "without_sketches"):
+        algorithm = algorithm.without_sketches()
+    return Prepared(experiment, problem, algorithm, network)
 
 
 class Facts(Protocol):

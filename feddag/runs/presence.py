@@ -47,10 +47,13 @@ class ReachedPresence:
     """Whoever the engine can reach: clients join and leave as they like."""
 
     engine: Engine
+    seen: dict[int, tuple[ClientId, ...]] = field(default_factory=dict)
 
     def present(self, round_: int) -> tuple[ClientId, ...]:
-        """Clients that can be reached now."""
-        return self.engine.clients()
+        """Clients that could be reached when the round was first asked about: a round has one answer."""
+        if round_ not in self.seen:
+            self.seen[round_] = self.engine.clients()
+        return self.seen[round_]
 
     def trains(self, client: ClientId) -> bool:
         """Every client: one without samples answers that it has none."""

@@ -6,24 +6,24 @@ resume(folder)                           # after a kill at any instant: the same
 cluster(experiment)                      # which clients are alike, before any federated training
 """
 
-import contextlib
 import json
 import time
 from pathlib import Path
 from typing import Any
 
 from feddag.core.algorithm import FindsClusters
-from feddag.core.errors import FederationError, Interrupted, InvalidInput, cannot_write
+from feddag.core.errors import InvalidInput, cannot_write
 from feddag.core.files import lock_folder, write_durably
 from feddag.core.host import describe_machine
 from feddag.engines.memories import Memories
 from feddag.experiment.settings import Experiment
 from feddag.reporting.tables.metrics import PROTOCOL
 from feddag.runs.checkpoint import latest_checkpoint
+from feddag.runs.drive import drive
 from feddag.runs.driver import Driver, Watch
-from feddag.runs.events import EventLog, LogPrefix
+from feddag.runs.events import EventLog
 from feddag.runs.given_data import settings_for
-from feddag.runs.result import write_clusters, write_result
+from feddag.runs.result import write_clusters
 from feddag.runs.simulation import SimulatedEngine, Simulation, SimulationFacts, build
 
 SETTINGS_DIGEST = ".experiment.sha256"  # of the settings that a run was started with
@@ -167,64 +167,14 @@ def _free(base: Path) -> Path:
 
 def _drive(simulation: Simulation, folder: Path, watch: Watch) -> None:
     """Run or go on with the rounds in a folder, and write the result."""
-    checkpoints = folder / "checkpoints"
     with lock_folder(folder):
         engine = simulation.open_engine(folder / "memories")
         try:
             facts = SimulationFacts(simulation.federation, engine.memories, simulation.site)
-            found, problems = latest_checkpoint(
-                checkpoints, simulation.prepared.state_class, engine.restore_memories
-            )
-            if found:
-                _check_same(folder, simulation.experiment, facts, found[0].experiment, found[0].data)
-            keep = LogPrefix(found[0].log_bytes, found[0].log_sha256) if found else LogPrefix()
-            log = EventLog(folder / "events.jsonl", keep)
-            try:
-                driver = Driver(
-                    simulation.prepared, engine, simulation.presence, checkpoints, log, watch, facts
-                )
-                if found:
-                    driver.continue_from(*found)
-                driver.record("resumed" if found else "started", **_describe(simulation, engine, folder))
-                for problem in problems:
-                    driver.record("warning", text=problem)
-                _run_to_the_end(driver, folder, facts)
-            finally:
-                log.close()
+            about = _describe(simulation, engine, folder)
+            drive(simulation.prepared, engine, simulation.presence, facts, folder, watch, about)
         finally:
             engine.close()
-
-
-def _run_to_the_end(driver: Driver, folder: Path, facts: SimulationFacts) -> None:
-    try:
-        driver.run_rounds()
-        write_result(driver, folder, facts)
-    except KeyboardInterrupt:
-        driver.checkpoint()
-        where = "before the first checkpoint"
-        if driver.saved_round >= 0:
-            where = f"after round {driver.saved_round}"
-        raise Interrupted(f"stopped {where}; go on with: feddag resume {folder}") from None
-    except FederationError:
-        with contextlib.suppress(FederationError):  # the first error says what is wrong
-            driver.checkpoint()
-        raise
-    except OSError as error:  # a file of the result
-        raise cannot_write(Path(error.filename or folder), error) from error
-
-
-def _check_same(
-    folder: Path, experiment: Experiment, facts: SimulationFacts, settings_then: str, data_then: str
-) -> None:
-    """Refuse to go on with other settings or other data than the checkpoint was made with."""
-    for what, then, now in (
-        ("settings", settings_then, experiment.digest),
-        ("data", data_then, facts.digest()),
-    ):
-        if then != now:
-            raise InvalidInput(
-                f"the checkpoint in {folder} was made with other {what}: restore them, or start a new run"
-            )
 
 
 def _describe(simulation: Simulation, engine: SimulatedEngine, folder: Path) -> dict[str, Any]:

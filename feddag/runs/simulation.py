@@ -23,10 +23,12 @@ from feddag.engines.perform import Site, client_at, single_threaded
 from feddag.engines.process import ProcessEngine
 from feddag.experiment.settings import Experiment
 from feddag.learning.evaluation import serve
+from feddag.privacy.guard import Protection
 from feddag.runs.given_data import federation_for
 from feddag.runs.prepare import Prepared, prepare
 from feddag.runs.presence import PlannedPresence, plan_presence
 
+LEDGER = "ledger.jsonl"  # of a run: what left which client
 SimulatedEngine = InlineEngine | ProcessEngine
 
 
@@ -50,7 +52,12 @@ class Simulation:
     @cached_property
     def site(self) -> Site:
         """What the clients' tasks run on."""
-        return Site(self.federation, self.prepared.network, self.experiment.engine.backend)
+        return self._site(None)
+
+    def _site(self, ledger: Path | None) -> Site:
+        privacy = self.experiment.privacy
+        protection = Protection(privacy, ledger) if privacy.on else None
+        return Site(self.federation, self.prepared.network, self.experiment.engine.backend, protection)
 
     @cached_property
     def presence(self) -> PlannedPresence:
@@ -78,11 +85,12 @@ class Simulation:
     def open_engine(self, memories: Path | None = None) -> SimulatedEngine:
         """The engine that the experiment names; `memories` is where clients keep what they remember."""
         config = self.experiment.engine
+        # The ledger lies beside the memories: both belong to the clients, not to the server.
+        ledger = memories.with_name(LEDGER) if memories is not None else None
+        site = self._site(ledger) if ledger is not None and self.experiment.privacy.on else self.site
         if config.name == "inline":
-            return InlineEngine(self.site, memories, self.experiment.digest)
-        return ProcessEngine(
-            self.site, self.experiment.model, config.workers, memories, self.experiment.digest
-        )
+            return InlineEngine(site, memories, self.experiment.digest)
+        return ProcessEngine(site, self.experiment.model, config.workers, memories, self.experiment.digest)
 
 
 @dataclass(frozen=True)

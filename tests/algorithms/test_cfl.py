@@ -144,3 +144,44 @@ def test_the_window_keeps_the_latest_update_of_each_member() -> None:
     state = toy.play(CFL(local=LOCAL), 6)
     assert set(state.window) <= set(toy.clients)
     assert all(isinstance(reply, Trained) for reply in state.window.values())
+
+
+def test_updates_that_are_too_old_count_no_more() -> None:
+    toy = Toy(two_groups(6), fraction=0.34)
+    algorithm = CFL(local=LOCAL, window=2)
+    state = algorithm.start(toy.server(0))
+    for round_ in range(1, 5):
+        state = algorithm.round(state, toy.server(round_))
+    assert set(state.window) == {*toy.server(3).cohort, *toy.server(4).cohort} == set(state.heard)
+
+
+def test_members_count_equally_in_the_test_for_a_split() -> None:
+    # c0 has most samples. Weighted by samples the mean update is nearly its own and never small.
+    toy = Toy(two_groups(4))
+    algorithm = CFL(local=LOCAL, eps1=0.5, eps2=0.9, min_rounds=0)
+    start = algorithm.start(toy.server(0))
+    flat = start.models[0] * 0.0
+    one = flat.like(torch.eye(1, flat.layout.size).reshape(-1))
+    replies = {f"c{i}": Trained(update=one * (-1.0) ** i, examples=100 if i == 0 else 1) for i in range(4)}
+    server = replace(toy.server(1))
+    server.ask = lambda task, requests, quorum=None: replies  # type: ignore[method-assign]
+    after = algorithm.round(start, server)
+    assert sorted(after.clusters.members) == [("c0", "c2"), ("c1", "c3")]
+
+
+def test_a_member_without_samples_does_not_stop_the_round() -> None:
+    toy = Toy(two_groups(4))
+    algorithm = CFL(local=LOCAL)
+    start = algorithm.start(toy.server(0))
+    server = replace(toy.server(1), cohort=("c0",))
+    empty = Trained(update=start.models[0] * 0.0, examples=0)
+    server.ask = lambda task, requests, quorum=None: {"c0": empty}  # type: ignore[method-assign]
+    after = algorithm.round(start, server)
+    assert after.models == start.models
+    assert set(after.window) == {"c0"}
+
+
+@pytest.mark.parametrize(("rounds", "first"), [(16, 5), (200, 21), (1, 1)])
+def test_it_may_split_after_a_quarter_of_the_rounds_and_at_most_twenty(rounds: int, first: int) -> None:
+    assert CFL().acts_from(rounds) == first
+    assert CFL(min_rounds=20).acts_from(rounds) == 21

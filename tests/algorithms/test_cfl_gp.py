@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""CFL-GP: the cycle of criteria, the running means, known and unknown K, traffic, newcomers."""
+"""CFL-GP: the cycle of criteria, the running means, known and unknown K, who is asked, newcomers."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from feddag.algorithms.cfl_gp import CFLGP, AskGradients, ask_gradients, masked
+from feddag.algorithms.cfl_gp import CFLGP, masked
 from feddag.algorithms.fedavg import FedAvg
 from feddag.clustering.profiles import (
     best_count,
@@ -16,20 +16,10 @@ from feddag.clustering.profiles import (
     leading_directions,
     matched_labels,
 )
+from feddag.core.engine import Exchange
 from feddag.core.params import Params
-from feddag.learning.evaluation import sample_losses
-from feddag.learning.gradients import mean_gradient
-from tests.algorithms.toys import LOCAL, SETTINGS, Toy, four_groups, two_groups, with_newcomers
-
-
-def test_the_mean_gradient_is_the_slope_of_the_mean_loss() -> None:
-    toy = Toy(two_groups(2))
-    client, params = toy.client("c0"), toy.server(0).initial_params()
-    gradient = mean_gradient(client, params)
-    step = 1e-2
-    direction = gradient * (1 / gradient.norm())
-    losses = [sample_losses(client, params + direction * h).double().mean() for h in (step, -step)]
-    assert float(losses[0] - losses[1]) / (2 * step) == pytest.approx(gradient.norm(), rel=1e-2)
+from feddag.learning.sgd import sgd
+from tests.algorithms.toys import LOCAL, Toy, four_groups, two_groups, with_newcomers
 
 
 def test_with_one_model_it_is_fedavg_bit_for_bit() -> None:
@@ -53,59 +43,75 @@ def test_contradicting_clients_are_assigned_to_different_models(fraction: float,
     assert [toy.accuracy(algorithm, after, c) for c in toy.federation.ids] == [1.0] * 10
 
 
-def test_a_newcomer_with_an_old_clients_data_lands_on_its_point() -> None:
+def test_a_newcomer_with_an_old_clients_data_joins_its_cluster() -> None:
     federation = two_groups(6)
     federation = replace(federation, clients={**federation.clients, "c5": federation.clients["c1"]})
     toy = Toy(with_newcomers(federation, "c5"))
-    algorithm = CFLGP(local=LOCAL, num_clusters=2)
-    state = toy.play(algorithm, 3)  # one criterion each: block 0 at the start, block 1 in round 2
-    replies = algorithm._ask(toy.server(3, "newcomers"), state.criteria, ("c5",))
-    point = state.directions_FM @ replies["c5"].reshape(-1)
-    np.testing.assert_allclose(point, state.points_NF[1], rtol=1e-4, atol=1e-5)
+    algorithm = CFLGP(local=LOCAL, num_clusters=2, clustering_rounds=4)
+    state = toy.play(algorithm, 5)
+    toy.traffic.clear()
+    after = algorithm.onboard(state, ("c5",), toy.server(5, "newcomers"))
+    assert after.assignment["c5"] == state.assignment["c1"]
+    assert [task for task, _, _ in toy.traffic] == ["train", "train"], "at both models of the profile"
 
 
 def test_every_model_becomes_the_criterion_in_its_turn() -> None:
     toy = Toy(four_groups())
-    toy.play(CFLGP(local=LOCAL, num_clusters=3, period=1, clustering_rounds=7), 6)
-    assert [notes["criterion"] for notes in toy.notes] == [0, 1, 2, 0, 1, 2, 0]
+    toy.play(CFLGP(local=LOCAL, num_clusters=3, period=1, clustering_rounds=7), 8)
+    assert [notes.get("criterion") for notes in toy.notes] == [None, 0, 1, 2, 0, 1, 2, 0, None]
 
 
-def test_the_profile_is_the_mean_of_what_a_client_told() -> None:
-    toy = Toy(two_groups(2))
-    algorithm = CFLGP(local=LOCAL, num_clusters=1, period=1)
-    start = algorithm.start(toy.server(0))
-    state = algorithm.round(start, toy.server(1))
-    first, second = (
-        mean_gradient(toy.client("c0"), model).vector.numpy() for model in (start.models[0], start.models[0])
-    )
-    assert state.counts_NK.tolist() == [[2], [2]]
-    np.testing.assert_allclose(state.profile_NKD[0, 0], (first + second) / 2, rtol=1e-5, atol=1e-7)
+def test_everybody_is_asked_in_clustering_rounds_whoever_was_drawn() -> None:
+    toy = Toy(four_groups(16), fraction=0.25)
+    algorithm = CFLGP(local=LOCAL, num_clusters=4, clustering_rounds=8)
+    state = algorithm.start(toy.server(0))
+    for round_ in range(1, 9):
+        state = algorithm.round(state, toy.server(round_))
+        if round_ % 2 == 0 and round_ < 8:
+            assert (state.counts_NK > 0).all(0).tolist() == [k < round_ / 2 for k in range(4)]
+    assert state.counts_NK.tolist() == [[1, 1, 1, 1]] * 16
 
 
-def test_two_models_travel_only_when_the_criterion_is_another_clusters() -> None:
+def test_the_profile_is_the_running_mean_of_a_clients_model_gaps() -> None:
     toy = Toy(two_groups(4))
-    state = toy.play(CFLGP(local=LOCAL, num_clusters=2), 3)
-    model = 4 * state.models[0].layout.size
-    mask = 2 * 8
-    assert toy.traffic == [
-        ("ask_gradients", 4 * (model + mask), 4 * model),
-        ("train", 4 * (model + SETTINGS), 4 * (model + 8)),
-        # two of four clients already have the criterion: it is the model they train
-        ("train_with_gradient", 4 * (model + SETTINGS + mask) + 2 * model, 4 * (2 * model + 8)),
-        ("train", 4 * (model + SETTINGS), 4 * (model + 8)),
-    ]
+    algorithm = CFLGP(local=LOCAL, num_clusters=2, period=1, clustering_rounds=6)
+    state = algorithm.start(toy.server(0))
+    gaps: dict[int, list[np.ndarray]] = {0: [], 1: []}
+    for round_ in range(1, 6):
+        before = state
+        state = algorithm.round(state, toy.server(round_))
+        question = toy.seed / "round" / round_ / "question" / 0
+        client = replace(toy.client("c0"), seed=Exchange(round_, question).client_seed("c0"))
+        criterion = before.models[before.turn]
+        gaps[before.turn].append((sgd(client, criterion, LOCAL) - criterion).vector.numpy())
+    for k, told in gaps.items():
+        assert state.counts_NK[0, k] == len(told)
+        np.testing.assert_allclose(state.profile_NKD[0, k], np.mean(told, 0), rtol=1e-4, atol=1e-5)
 
 
-def test_compression_keeps_the_same_coordinates_for_everybody() -> None:
-    toy = Toy(two_groups(2))
-    model = toy.server(0).initial_params()
-    request = AskGradients(models=(model,), mask=7, compression=100)
-    told = [ask_gradients(request, toy.client(c)).gradients for c in ("c0", "c1")]
-    assert told[0].shape == told[1].shape == (1, model.layout.size // 100)
-    full = mean_gradient(toy.client("c0"), model)
-    np.testing.assert_array_equal(told[0][0], masked(full, 7, 100))
-    positions = masked(full.like(torch.arange(float(model.layout.size))), 7, 100)
-    np.testing.assert_array_equal(told[0][0], full.vector.numpy()[positions.astype(int)])
+def test_each_cluster_begins_with_what_its_members_made_of_the_common_model() -> None:
+    toy = Toy(two_groups(4))
+    algorithm = CFLGP(local=LOCAL, num_clusters=2, period=1, clustering_rounds=1)
+    start = algorithm.start(toy.server(0))
+    assert len(start.models) == 1
+    state = algorithm.round(start, toy.server(1))
+    assert len(state.models) == 2
+    assert [toy.accuracy(algorithm, state, f"c{i}") for i in range(4)] == [1.0] * 4
+
+
+@pytest.mark.parametrize(("rounds", "when"), [(15, [2]), (40, [2, 4, 6, 8]), (200, [2, 4, 6, 8, 10])])
+def test_clusters_are_found_in_the_first_fifth_of_the_rounds(rounds: int, when: list[int]) -> None:
+    assert [*CFLGP().clustering_in(rounds)] == when
+    assert CFLGP().acts_from(rounds) == 2
+    assert not CFLGP(num_clusters=1).clustering_in(rounds)
+
+
+def test_the_same_coordinates_are_kept_of_everybodys_gap() -> None:
+    gap = Params.of({"w": torch.arange(1000.0)})
+    kept = masked(gap, 7, 100)
+    assert kept.shape == (10,)
+    assert (np.diff(kept) > 0).all()
+    np.testing.assert_array_equal(kept, masked(gap, 7, 100))
 
 
 def test_the_number_of_clusters_is_found_when_it_is_not_known() -> None:
@@ -127,12 +133,13 @@ def test_only_complete_blocks_count_and_gaps_are_filled_with_the_others_mean() -
     profile = np.array([[[2.0], [1.0]], [[4.0], [0.0]], [[0.0], [0.0]]])
     counts = np.array([[1, 1], [1, 0], [0, 0]])
     assert complete_blocks(counts).tolist() == [0]
+    assert complete_blocks(np.array([[1, 1], [1, 0], [1, 1]])).tolist() == [0, 1], "one gap is filled"
     assert comparable(profile, counts)[:, :, 0].tolist() == [[2.0, 0.0], [4.0, 0.0], [3.0, 0.0]]
 
 
 def test_who_was_in_the_cohort_decides_nothing() -> None:
     toy = Toy(four_groups(16), fraction=0.25)
-    state = toy.play(CFLGP(local=LOCAL, num_clusters=4), 9)
+    state = toy.play(CFLGP(local=LOCAL, num_clusters=4, clustering_rounds=8), 9)
     clusters = {
         g: {state.assignment[c] for c in toy.clients if toy.federation.groups[c] == g} for g in range(4)
     }

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """FedGWC: rewards, interactions, affinity and splits, each against a literal computation."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -86,7 +88,7 @@ def test_a_settled_cluster_is_split_and_children_inherit_model_and_matrix() -> N
 
 
 def test_a_cluster_that_does_not_divide_settles_anew() -> None:
-    toy = Toy(two_groups(8), fraction=1.0)  # ⌊8 / 8⌋ = 1 part at most
+    toy = Toy(two_groups(8), fraction=0.75)  # ⌊8 / 6⌋ = 1 part at most
     algorithm, state = settled(toy)
     after = algorithm.round(state, toy.server(1))
     assert len(after.clusters) == 1
@@ -106,3 +108,48 @@ def test_newcomers_take_the_leaf_of_least_training_loss() -> None:
     assert [leaf.interactions_CC.shape for leaf in after.leaves] == [(5, 5), (5, 5)]
     model = 4 * state.leaves[0].params.layout.size
     assert toy.traffic == [("compare", 2 * 2 * model, 2 * (2 * 8 + 8))]
+
+
+def test_a_cluster_no_larger_than_a_cohort_stays_whole() -> None:
+    toy = Toy(two_groups(8), fraction=0.5)
+    algorithm, state = settled(toy)
+    small = Clusters(members=(toy.clients[:4], toy.clients[4:]))
+    leaves = tuple(
+        replace(state.leaves[0], interactions_CC=state.leaves[0].interactions_CC[:4, :4]) for _ in range(2)
+    )
+    after = algorithm.round(State(clusters=small, leaves=leaves), toy.server(1))
+    assert len(after.clusters) == 2
+
+
+def test_the_constant_vector_of_the_embedding_decides_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    # The first vector holds one number: with it, parts seem nearer to each other than they are.
+    seen: list[tuple[int, ...]] = []
+
+    def shape_of(points: np.ndarray, labels: np.ndarray) -> float:
+        seen.append(points.shape)
+        return 0.5
+
+    monkeypatch.setattr("feddag.algorithms.fedgwc.davies_bouldin", shape_of)
+    best_parts(np.kron(np.eye(2), np.ones((4, 4))) + 1e-3, 3, seed=0)
+    assert seen == [(8, 1), (8, 2)]
+
+
+def test_without_an_epsilon_a_matrix_can_settle_after_a_quarter_of_the_rounds() -> None:
+    assert FedGWC().acts_from(num_rounds=200, participation=0.2) == 50 + 5
+    assert FedGWC().acts_from(num_rounds=20, participation=0.2) == 5 + 5
+    assert FedGWC(epsilon=1e-5).acts_from(num_rounds=20, participation=0.2) > 20
+    assert FedGWC(epsilon=0.0).acts_from(num_rounds=20, participation=0.2) > 10**6
+    assert FedGWC().acts_from(num_rounds=20, participation=1.0) == 1
+
+
+def test_it_splits_within_few_rounds_when_the_number_of_rounds_is_small() -> None:
+    toy = Toy(two_groups(16), fraction=0.25)
+    state, algorithm = None, FedGWC(local=LOCAL, gamma=4.0)
+    for round_ in range(25):
+        server = replace(toy.server(round_), num_rounds=24)
+        state = algorithm.start(server) if state is None else algorithm.round(state, server)
+        first = algorithm.acts_from(24, 0.25)
+        assert round_ >= first or len(state.clusters) == 1
+        if round_ and state.leaves[0].patience == 0 and round_ > first:  # it settled and acted
+            return
+    pytest.fail("nothing happened within the rounds")

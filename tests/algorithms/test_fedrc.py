@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -140,14 +142,19 @@ def test_adaptive_k_ends_with_fewer_clusters_and_still_serves_everyone() -> None
     assert trace.accuracy(prepared.clients) > 0.4
 
 
+def fresh_shares(client: Client, question: Offer, omega: list[float]) -> list[float]:
+    return literal_expectation(client, question, omega).mean(0).tolist()
+
+
 def test_a_client_whose_cluster_is_gone_uses_the_others(site: Site, client: Client) -> None:
     client.memory["weights"] = np.array([1.0, 0.0, 0.0])
-    models = offer(site, 3).models
-    state = State(models=models[1:], marginals=np.ones((2, 3)) / 3, clusters=(1, 2), label_mass={})
-    served = serve(client, FedRC(num_clusters=3).deploy(state, client.id))
-    assert served.weights == (0.5, 0.5)
-    client.memory["weights"] = np.array([0.5, 0.1, 0.4])
-    assert serve(client, FedRC(num_clusters=3).deploy(state, client.id)).weights == (0.1, 0.4)
+    question = offer(site, 3)
+    left = Offer(models=question.models[1:], marginals=question.marginals[1:], clusters=(1, 2))
+    state = State(models=left.models, marginals=left.marginals, clusters=(1, 2), label_mass={})
+    for remembered, omega in (([1.0, 0.0, 0.0], [0.5, 0.5]), ([0.5, 0.1, 0.4], [0.2, 0.8])):
+        client.memory["weights"] = np.array(remembered)
+        served = serve(client, FedRC(num_clusters=3).deploy(state, client.id))
+        assert served.weights == pytest.approx(fresh_shares(client, left, omega), rel=1e-6)
 
 
 def test_clients_use_the_mixture_of_predicted_probabilities(site: Site, client: Client) -> None:
@@ -156,6 +163,25 @@ def test_clients_use_the_mixture_of_predicted_probabilities(site: Site, client: 
     state = State(models=question.models, marginals=question.marginals, clusters=(0, 1), label_mass={})
     got = score(client, serve(client, FedRC().deploy(state, client.id)), client.test)
     p = [logits(client, m, client.test).double().softmax(1).numpy() for m in question.models]
-    mixed = 0.2 * p[0] + 0.8 * p[1]
+    first, second = fresh_shares(client, question, [0.2, 0.8])
+    mixed = first * p[0] + second * p[1]
     assert got.correct.sum() == (mixed.argmax(1) == client.test.y).sum()
     assert got.loss == pytest.approx(-np.log(mixed[np.arange(len(client.test)), client.test.y]).sum())
+
+
+def test_shares_are_those_of_the_models_as_they_are_now(site: Site, client: Client) -> None:
+    # Since the client took part, the two models have changed places: its old shares would be wrong.
+    better = train(Train(offer=offer(site, 1), local=LOCAL), client).updates[0] + fresh(0, site=site)
+    models, even = (fresh(5, site=site), better), np.full((2, 3), 1 / 3, dtype=np.float32)
+    client.memory["weights"] = np.array([0.6, 0.4])
+    state = State(models=models, marginals=even, clusters=(0, 1), label_mass={})
+    weights = serve(client, FedRC().deploy(state, client.id)).weights
+    assert weights[1] > 0.5 > weights[0]
+
+
+def test_a_client_without_samples_keeps_its_shares(site: Site, client: Client) -> None:
+    client.memory["weights"] = np.array([0.25, 0.75])
+    question = offer(site)
+    state = State(models=question.models, marginals=question.marginals, clusters=(0, 1), label_mass={})
+    nobody = replace(client, train=client.train.take(np.empty(0, dtype=np.int64)))
+    assert serve(nobody, FedRC().deploy(state, client.id)).weights == (0.25, 0.75)

@@ -127,3 +127,24 @@ def test_one_cluster_without_pull_is_local_training_and_its_mean() -> None:
         sizes = [len(prepared.federation.clients[name].train) for name in everyone]
         expected = mean([alone[name] for name in everyone], sizes)
         assert torch.allclose(trace.states[round_].centres[0].vector, expected.vector, atol=1e-6, rtol=0)
+
+
+def test_personal_models_start_in_one_common_model() -> None:
+    prepared = toy("fedsoft", {"num_clusters": 3})
+    trace = play(prepared, rounds=1)
+    first = trace.states[0].centres
+    assert first[0] == first[1] == first[2]
+    requests = [q for q in trace.asked if q.task == "train"]
+    assert requests
+    assert len(set(trace.states[1].centres)) == 3, "random teams part the centres in the first round"
+
+
+def test_a_client_that_no_centre_serves_is_in_no_team() -> None:
+    soft, known = FedSoft(num_clusters=2), state((0, 0), (3, 1), (0, 0))
+
+    class Stub:
+        clients = cohort = tuple(known.counts)
+        round, seed = 1, Seed(0)
+
+    assert set(soft.team(known, 0, Stub)) == {"c1"}
+    assert soft.team(state((0, 0)), 0, Stub) == {}

@@ -35,3 +35,10 @@ def test_local_clients_differ_and_each_uses_its_own_model() -> None:
     assert toy.engine.memories.of["c0"]["model"] != toy.engine.memories.of["c1"]["model"]
     state = algorithm.onboard(state, ("c3",), toy.server(4, "newcomers"))
     assert [toy.accuracy(algorithm, state, c) for c in ("c0", "c1", "c3")] == [1.0, 1.0, 1.0]
+
+
+def test_with_the_full_budget_everybody_trains_in_every_round() -> None:
+    toy = Toy(two_groups(4), fraction=0.25)
+    state = toy.play(Local(local=LOCAL, who="everyone"), 1)
+    assert state.started == ("c0", "c1", "c2", "c3")
+    assert len(Toy(two_groups(4), fraction=0.25).play(Local(local=LOCAL), 1).started) == 1

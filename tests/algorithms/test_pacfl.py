@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from feddag.algorithms.fedavg import FedAvg
-from feddag.algorithms.pacfl import PACFL, Basis, Describe, angles_between, describe, nearest_threshold
+from feddag.algorithms.pacfl import (
+    PACFL,
+    Basis,
+    Describe,
+    absorbed,
+    angles_between,
+    describe,
+    nearest_threshold,
+)
 from feddag.clustering.agglomerative import cut, link
 from feddag.core.algorithm import Server
 from tests.algorithms.toys import LOCAL, FailingEngine, Toy, four_groups, two_groups, with_newcomers
@@ -97,3 +105,26 @@ def test_a_client_that_missed_the_start_is_taken_in_when_it_comes() -> None:
     assert len(algorithm.deploy(state, "c05").models) == 2
     state = algorithm.round(state, server(1, set()))
     assert state.clusters.of("c05") == state.clusters.of("c00")
+
+
+def test_singletons_do_not_use_up_the_number_of_clusters() -> None:
+    points = np.array([0.0, 0.1, 0.2, 5.0, 5.1, 5.2, 40.0, 90.0])
+    angles = np.abs(points[:, None] - points[None, :])
+    tree = link(angles, "average")
+    assert cut(tree, nearest_threshold(tree, 2)).tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
+    labels = cut(tree, nearest_threshold(tree, 2, min_size=2))
+    assert absorbed(labels, angles, 2).tolist() == [0, 0, 0, 1, 1, 1, 1, 1]
+    assert absorbed(np.array([0, 1]), angles[:2, :2], 2).tolist() == [0, 1], "nobody is large enough"
+
+
+def test_a_warm_start_trains_everybody_within_the_clusters_and_counts_as_rounds() -> None:
+    warm, cold = Toy(four_groups(), fraction=0.25), Toy(four_groups())
+    algorithm = PACFL(local=LOCAL, vectors=1, num_clusters=2, warmup_rounds=1)
+    state = algorithm.start(replace(warm.server(0), num_rounds=3))
+    rounds = cold.play(PACFL(local=LOCAL, vectors=1, num_clusters=2), 1)
+    assert state.clusters == rounds.clusters
+    assert all(model != warm.server(0).initial_params() for model in state.models)
+    asked = len(warm.traffic)
+    assert algorithm.round(state, replace(warm.server(1), num_rounds=3)) == state
+    assert len(warm.traffic) == asked
+    assert algorithm.round(state, replace(warm.server(2), num_rounds=3)) != state

@@ -57,21 +57,20 @@ def sgd_on(rows_list: list[Tensor], lr: float) -> Params:
     return model.params()
 
 
-def test_without_inner_steps_it_is_sgd_on_every_second_batch() -> None:
+def test_without_inner_steps_it_is_sgd_with_as_many_steps() -> None:
     client = toy_client(blob_site())
     request = MetaTrain(params=fresh(), alpha=0.0, beta=0.02, delta=0.0, local=LOCAL)
-    # 30 samples in batches of 8: four a pass, two meta-steps, the second of each pair is B₂.
-    second = [rows for i, (_, rows) in enumerate(batches(30, LOCAL, client.seed)) if i % 2]
-    expected = sgd_on(second, lr=0.02)
+    expected = sgd_on([rows for _, rows in batches(30, LOCAL, client.seed)], lr=0.02)
     got = fresh() + meta_train(request, client).update
     torch.testing.assert_close(got.vector, expected.vector, atol=1e-6, rtol=0)
 
 
-def test_hf_uses_three_batches_a_step_and_fo_two() -> None:
+def test_hf_uses_three_batches_a_step_and_fo_two_and_both_take_as_many_steps_as_sgd() -> None:
     client = toy_client(blob_site())
-    for number, steps in ((2, 2), (3, 1)):
+    for number in (2, 3):
         groups = list(meta_batches(client, LOCAL, number))
-        assert [len(group) for group in groups] == [number] * (steps * LOCAL.local_epochs)
+        assert [len(group) for group in groups] == [number] * (4 * LOCAL.local_epochs)
+        assert not torch.equal(groups[0][0].sort().values, groups[0][1].sort().values)
 
 
 def test_a_client_with_a_single_batch_still_takes_a_step() -> None:
@@ -94,12 +93,20 @@ def test_hf_and_fo_differ_through_the_hessian_alone() -> None:
     assert move(0.1, 0.0) != move(0.1, 1e-3)
 
 
-def test_clients_adapt_before_use_with_alpha_and_without_momentum() -> None:
+def test_clients_adapt_before_use_with_alpha_and_as_long_as_a_round_of_training() -> None:
     per = PerFedAvg(local=LocalTraining(lr=0.3, local_epochs=7), alpha=0.02)
     adapt = per.deploy(OneModel(params=fresh()), "c").adapt
-    assert adapt is not None
-    assert (adapt.lr, adapt.momentum, adapt.local_epochs) == (0.02, 0.0, 1)
+    assert adapt == replace(per.local, lr=0.02)
+    short = replace(per, adaptation_epochs=1).deploy(OneModel(params=fresh()), "c").adapt
+    assert short is not None
+    assert short.local_epochs == 1
     assert PerFedAvg(adaptation_epochs=0).deploy(OneModel(params=fresh()), "c").adapt is None
+
+
+def test_a_meta_step_is_as_long_as_a_step_of_training_unless_beta_is_set() -> None:
+    plain, slow = (play(toy("perfedavg", settings), rounds=1).states for settings in ({}, {"beta": 0.001}))
+    moved = [(states[1].params - states[0].params).norm() for states in (plain, slow)]
+    assert moved[0] > 20 * moved[1]
 
 
 def test_uniform_weighting_ignores_the_number_of_samples() -> None:

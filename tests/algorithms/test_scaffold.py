@@ -17,10 +17,10 @@ from feddag.algorithms.scaffold import (
 )
 from feddag.core.deployment import LocalTraining
 from feddag.core.params import Params
-from feddag.learning.gradients import mean_gradient
 from feddag.learning.sgd import batches, count_steps
 from tests.algorithms.helpers import FixedMeans, fresh
 from tests.algorithms.toys import Toy, two_groups
+from tests.support.gradients import mean_gradient
 from tests.support.toys import blob_site, toy_client
 
 site = blob_site()

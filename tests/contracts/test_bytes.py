@@ -72,18 +72,7 @@ FORMULAS: dict[str, dict[str, tuple[Size, Size]]] = {
         "train": (4 * M + LOCAL, 4 * M + NUMBER),
     },
     "cfl": {"train": (4 * M + LOCAL, 4 * M + NUMBER)},
-    "cfl_gp": {
-        "ask_gradients": (
-            {4 * M + 2 * NUMBER, 4 * K * M + 2 * NUMBER},
-            {4 * M, 4 * K * M},
-        ),  # start, newcomers
-        "train": (4 * M + LOCAL, 4 * M + NUMBER),
-        # the criterion travels only to clients of other clusters
-        "train_with_gradient": (
-            {4 * M + LOCAL + 2 * NUMBER, 4 * 2 * M + LOCAL + 2 * NUMBER},
-            4 * 2 * M + NUMBER,
-        ),
-    },
+    "cfl_gp": {"train": (4 * M + LOCAL, 4 * M + NUMBER)},
     "fedgwc": {
         "train_with_losses": (4 * M + LOCAL, 4 * M + NUMBER + 2 * NUMBER),  # two epochs
         "compare": (4 * K * M, NUMBER * K + NUMBER),

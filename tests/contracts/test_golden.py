@@ -114,7 +114,11 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "perfedavg, hessian-free": ("perfedavg", {"variant": "hf", "beta": 0.05, "weighting": "uniform"}, {}),
     "pacfl, eq3": ("pacfl", {"measure": "eq3", "num_clusters": 2}, {}),
     "pacfl, subspace": ("pacfl", {"measure": "subspace", "num_clusters": 2}, {}),
-    "cfl_gp, automatic": ("cfl_gp", {"num_clusters": "auto", "compression": 3, "normalise": True}, GROUPS),
+    "cfl_gp, automatic": (
+        "cfl_gp",
+        {"num_clusters": "auto", "period": 1, "clustering_rounds": 2, "compression": 3, "normalise": True},
+        GROUPS,
+    ),
 }
 CASES = {name: (name, SETTINGS.get(name, {}), {}) for name in every_algorithm.args[1]} | VARIANTS
 

@@ -37,7 +37,7 @@ IDENTITIES: dict[str, list[Is] | str] = {
     # √v and τ are 0.5 for ever, so the step is the mean update divided by 1
     "fedadam": [Is({"beta1": 0.0, "beta2": 1.0, "tau": 0.5, "server_lr": 1.0})],
     "scaffold": [Is({"renewal": 0.0})],  # control variates stay 0
-    "perfedavg": "test_perfedavg.py::test_without_inner_steps_it_is_sgd_on_every_second_batch",
+    "perfedavg": "test_perfedavg.py::test_without_inner_steps_it_is_sgd_with_as_many_steps",
     "fedmix": [Is({"mix": 0.0})],
     "fedbr": [Is({"mu": 0.0, "uniform": 0.0})],
     "fedsoft": "test_fedsoft.py::test_one_cluster_without_pull_is_local_training_and_its_mean",

@@ -35,7 +35,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "fedrc": {"num_clusters": 2},
     "pacfl": {"num_clusters": 2, "vectors": 1},
     "cfl": {"eps1": 1e9, "eps2": 0.0, "min_rounds": 0, "min_seen": 0.5},  # splits as soon as it may
-    "cfl_gp": {"num_clusters": 2},
+    "cfl_gp": {"num_clusters": 2, "period": 1, "clustering_rounds": 2},
     "fedgwc": {"epsilon": 1.0, "gamma": 4.0},  # settled as soon as it has been patient
 }
 TRAINING = {"local_epochs": 2, "batch_size": 16, "lr": 0.1}

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Named sets of FedDAG's settings: `algorithm.preset`, and rows of a comparison such as `feddag[paper]`."""
+
+from typing import Any
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "recommended": {},
+    "paper": {  # literal, wherever the paper can be computed literally
+        "signature": {"vectors": 0.01},
+        "clustering": {
+            "angles": "pairs",
+            "class_weighting": "frequency",
+            "weigh_absent": True,
+            "fusion": "mlp",
+            "fusion_rule": "row",
+            "cut_rule": "loss",
+        },
+        "graph": {"lacking_classes": False, "shared_alignment": False},
+        "encoders": {
+            "combine_learners": "sum",
+            "source_updates": "sum",
+            "phases": "parallel",
+            "head_start": "random",
+            "secondary_start": "random",
+        },
+    },
+    "one_encoder": {"encoders": {"count": 1}},  # FedDAG* of the paper's tables
+    "no_sharing": {"encoders": {"sharing": False}},  # FedDAG† of the paper's tables
+}

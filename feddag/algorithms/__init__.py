@@ -12,6 +12,7 @@ from feddag.algorithms.fedavg import FedAvg, FedAvgFineTuned
 from feddag.algorithms.fedavgm import FedAvgM
 from feddag.algorithms.fedbr import FedBR
 from feddag.algorithms.feddag import FedDAG
+from feddag.algorithms.feddrift import FedDrift
 from feddag.algorithms.fedgwc import FedGWC
 from feddag.algorithms.fedmix import FedMix
 from feddag.algorithms.fedper import FedPer
@@ -41,6 +42,7 @@ ALGORITHMS: dict[str, Any] = {
     "cfl": CFL,
     "cfl_gp": CFLGP,
     "fedgwc": FedGWC,
+    "feddrift": FedDrift,
     "fedrc": FedRC,
     "fblg": FBLG,
     "fedper": FedPer,

@@ -13,6 +13,7 @@ from feddag.cli.cluster import cluster
 from feddag.cli.compare import compare
 from feddag.cli.data import app as data_app
 from feddag.cli.models import predict
+from feddag.cli.newcomer import newcomer
 from feddag.cli.options import terminal
 from feddag.cli.report import report
 from feddag.cli.run import resume, run, show
@@ -35,6 +36,7 @@ COMMANDS = (
     show,
     report,
     predict,
+    newcomer,
 )
 for command in COMMANDS:
     app.command()(command)

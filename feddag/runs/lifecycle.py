@@ -191,9 +191,9 @@ class Lifecycle:
     def _record_drifts(self, round_: int) -> None:
         """What was planted: for reports, no decision depends on it."""
         begun = [d for d in self.driver.facts.drifts() if d["at"] == round_]
-        for kind in sorted({d["kind"] for d in begun}):
-            clients = [d["client"] for d in begun if d["kind"] == kind]
-            self.driver.record("drift", round=round_, change=kind, clients=clients)
+        for change, done in sorted({(d["kind"], d["done"]) for d in begun}):
+            clients = [d["client"] for d in begun if (d["kind"], d["done"]) == (change, done)]
+            self.driver.record("drift", round=round_, change=change, done=done, clients=clients)
 
     def _record_clustering(self, round_: int, notes: Mapping[str, Any]) -> None:
         if "recluster" in notes:

@@ -97,7 +97,7 @@ def test_other_responses_and_the_oracle_detector(
         assert not events(folder, "moved") or name not in ("feddag", "pacfl", "fedavg")
 
 
-@pytest.mark.parametrize("name", ["feddag", "pacfl", "cfl"])
+@pytest.mark.parametrize("name", ["feddag", "pacfl"])
 def test_the_oracle_puts_clients_where_their_group_is(name: str, tmp_path: Path) -> None:
     lifecycle = {"every": 2, "detector": "oracle", "assignment": "oracle"}
     folder = run(changing(name, lifecycle=lifecycle), folder=tmp_path / "run")

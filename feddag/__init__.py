@@ -3,15 +3,15 @@
 
 >>> import feddag
 >>> experiment = feddag.Experiment.from_settings({"data": "digits", "num_clients": 10, "num_rounds": 5})
->>> folder = feddag.run(experiment)                                                       # doctest: +SKIP
->>> feddag.load_run(folder).result["final"]                                               # doctest: +SKIP
+>>> done = feddag.run(experiment)                                                         # doctest: +SKIP
+>>> done.result["final"], done.clusters, done.model("c003").predict(x)                    # doctest: +SKIP
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from feddag.experiment.settings import Experiment
-    from feddag.runs.result import Run, load_run
+    from feddag.runs.run import Run, load_run
     from feddag.runs.simulate import cluster, resume, run
 
 __version__ = "0.1.0"
@@ -19,8 +19,8 @@ __all__ = ["Experiment", "Run", "__version__", "cluster", "load_run", "resume", 
 
 _HOMES = {
     "Experiment": "feddag.experiment.settings",
-    "Run": "feddag.runs.result",
-    "load_run": "feddag.runs.result",
+    "Run": "feddag.runs.run",
+    "load_run": "feddag.runs.run",
     "cluster": "feddag.runs.simulate",
     "resume": "feddag.runs.simulate",
     "run": "feddag.runs.simulate",

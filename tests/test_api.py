@@ -54,9 +54,9 @@ def test_the_example_of_the_package_runs():
 
 def test_folders_may_be_texts():
     folder = feddag.run(quick(data="digits", num_clients=4), folder="x")
-    assert folder == Path("x")
+    assert Path(folder) == Path("x")
     assert feddag.load_run("x").finished
-    assert feddag.resume("x") == Path("x")
+    assert Path(feddag.resume("x")) == Path("x")
 
 
 # -- data from memory ---------------------------------------------------------------------------------------
@@ -92,21 +92,21 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 def test_a_run_takes_data_from_memory_in_every_form(form):
     folder = feddag.run(quick(), data=FORMS[form](), folder="x")
-    rows = feddag.load_run(folder).clients
+    rows = feddag.load_run(folder).client_rows
     assert [row["client"] for row in rows] == [f"c{i}" for i in range(8)]
     assert json.loads((folder / "models" / "clients.json").read_text())["class_names"] == ["cat", "dog"]
 
 
 def test_the_run_folder_does_not_claim_another_dataset():
     folder = feddag.run(quick(data="digits"), data=eight_clients())
-    assert folder.parts[:3] == ("runs", "fedavg", "own")
+    assert Path(folder).parts[:3] == ("runs", "fedavg", "own")
     assert feddag.load_run(folder).experiment.data.name == "own"
     assert feddag.load_run(folder).result["source"]["dataset"] == "own"
 
 
 def test_the_settings_of_partition_and_test_share_hold_for_data_from_memory():
     experiment = quick(data={"test_share": 0.5}, partition={"newcomers": 0.25})
-    rows = feddag.load_run(feddag.run(experiment, data=eight_clients(), folder="x")).clients
+    rows = feddag.run(experiment, data=eight_clients(), folder="x").client_rows
     assert {row["test_samples"] for row in rows} == {"50"}
     assert sum("newcomer" in row["note"] for row in rows) == 2
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The algorithms, in one explicit table: the name users type → the class."""
+"""The algorithms, in one explicit table: the name users type → the class; users add module:Class."""
 
+import dataclasses
 from typing import Any
 
 from feddag.algorithms.cfl import CFL
@@ -25,8 +26,27 @@ from feddag.algorithms.local import Local
 from feddag.algorithms.pacfl import PACFL
 from feddag.algorithms.perfedavg import PerFedAvg
 from feddag.algorithms.scaffold import Scaffold
+from feddag.core.errors import InvalidInput
+from feddag.core.plugins import Table
 
-ALGORITHMS: dict[str, Any] = {
+
+def _checked(name: str, found: Any) -> Any:
+    """A user's algorithm, if it has the form of one."""
+    needed = ("tasks", "start", "round", "onboard", "deploy")
+    lacking = [part for part in needed if not hasattr(found, part)]
+    if not isinstance(found, type) or lacking:
+        what = f"it has no {', '.join(lacking)}" if isinstance(found, type) else "it is no class"
+        raise InvalidInput(f"algorithm '{name}' is not an algorithm: {what}")
+    fields = getattr(found, "__dataclass_fields__", {})
+    if not dataclasses.is_dataclass(found) or "local" not in fields:
+        raise InvalidInput(
+            f"algorithm '{name}': expected a class with the decorator feddag.core.algorithm.algorithm "
+            "and a field 'local: LocalTraining = LocalTraining()'"
+        )
+    return found
+
+
+_OURS: dict[str, Any] = {
     "feddag": FedDAG,
     "fedavg": FedAvg,
     "fedprox": FedProx,
@@ -51,3 +71,5 @@ ALGORITHMS: dict[str, Any] = {
     "fedavg_ft": FedAvgFineTuned,
     "local": Local,
 }
+
+ALGORITHMS: Table[Any] = Table("algorithm", _OURS, _checked)

@@ -63,6 +63,8 @@ def compare(
     if not quiet:
         for table in comparison_tables(lines, grid.methods[0], grid.metric, grid.targets):
             console.print(table)
+        if (folder / "index.html").is_file():
+            say(console, f"page: {folder / 'index.html'}")
     say(console, f"results in {folder}")
 
 

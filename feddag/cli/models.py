@@ -31,7 +31,7 @@ def predict(
     from feddag.core.files import write_durably
     from feddag.core.text import plural
     from feddag.runs.predict import model_like, predictions_csv, read_for, share_right
-    from feddag.runs.result import load_run
+    from feddag.runs.run import load_run
 
     if bool(client) == (like is not None):
         raise InvalidInput("give either --client ID, or --like SAMPLES for a client that was not there")

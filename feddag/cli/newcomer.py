@@ -27,7 +27,7 @@ def newcomer(
     from feddag.core.text import listed, plural
     from feddag.reporting.terminal.console import say
     from feddag.runs.newcomer import place_newcomer
-    from feddag.runs.result import load_run
+    from feddag.runs.run import load_run
 
     placed = place_newcomer(load_run(run), path, name)
     if json_:

@@ -44,7 +44,7 @@ def resume(
     quiet: Quiet = False,
 ) -> None:
     """Go on with a run that was stopped or killed, to the same result as if it never had been."""
-    from feddag.runs.result import load_run
+    from feddag.runs.run import load_run
     from feddag.runs.simulate import resume as resume_run
 
     with watcher(load_run(folder).experiment.num_rounds, quiet) as watch:
@@ -57,7 +57,7 @@ def show(
 ) -> None:
     """Show what a run gave, or where it stands."""
     from feddag.reporting.terminal.show import show_run
-    from feddag.runs.result import load_run
+    from feddag.runs.run import load_run
 
     if json_:
         typer.echo(json.dumps(load_run(folder).result, indent=1))

@@ -14,6 +14,7 @@ from feddag.core.errors import FederationError, InvalidInput
 from feddag.core.files import lock_folder, write_durably
 from feddag.core.text import plural
 from feddag.reporting.figures.curves import draw_curves
+from feddag.reporting.pages.comparison import comparison_html
 from feddag.reporting.tables.comparison import Line, Outcome, read_outcome, summarise
 from feddag.reporting.tables.comparison_text import latex, markdown, outcomes_csv, summary_csv
 from feddag.reporting.terminal.board import CompareBoard
@@ -86,7 +87,7 @@ def _outcome(cell: Cell, folder: Path) -> Outcome:
 
 
 def report(grid: ComparisonGrid, folder: Path) -> list[Line]:
-    """Write comparison.md, .tex, .csv, summary.csv and curves.png from the finished cells."""
+    """Write index.html, comparison.md, .tex, .csv, summary.csv and curves.png from the finished cells."""
     outcomes = [_outcome(cell, folder) for cell in grid.cells if cell.finished(folder)]
     lines = summarise(outcomes, grid.methods, grid.settings, grid.metric, grid.targets)
     base, first = grid.cells[0].experiment, grid.methods[0]
@@ -101,5 +102,7 @@ def report(grid: ComparisonGrid, folder: Path) -> list[Line]:
     for name, text in files.items():
         write_durably(folder / name, text.encode())
     if outcomes:
+        page = comparison_html(lines, outcomes, grid.metric, grid.targets, title)
+        write_durably(folder / "index.html", page.encode())
         draw_curves(outcomes, grid.methods, grid.settings, folder / "curves.png", grid.metric)
     return lines

@@ -2,10 +2,13 @@
 """The datasets by name."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from inspect import signature
 from pathlib import Path
+from typing import Any
 
-from feddag.core.errors import InvalidInput
+from feddag.core.errors import FederationError, InvalidInput
+from feddag.core.plugins import Table, in_one_line
 from feddag.data.config import DataConfig
 from feddag.data.dataset import Dataset, part_of
 from feddag.data.datasets import (
@@ -49,7 +52,7 @@ class DatasetEntry:
         return size_in_words(self.downloads).replace("about ", "~") if self.downloads else ""
 
 
-DATASETS: dict[str, DatasetEntry] = {
+_OURS: dict[str, DatasetEntry] = {
     "cifar10": DatasetEntry(
         "60,000 colour images, 32×32, 10 classes",
         cifar10.load,
@@ -153,6 +156,33 @@ DATASETS: dict[str, DatasetEntry] = {
 }
 
 
+def _users_own(name: str, function: Any) -> DatasetEntry:
+    """The entry of a user's function: it takes nothing, or the settings, and returns samples of clients."""
+    if not callable(function):
+        raise InvalidInput(f"dataset '{name}': expected a function, got {type(function).__name__}")
+
+    def load(config: DataConfig) -> Dataset:
+        from feddag.data.memory import dataset_from  # it needs this module
+
+        takes_settings = bool(signature(function).parameters)
+        try:
+            made = function(config) if takes_settings else function()
+        except FederationError:
+            raise
+        except Exception as error:
+            raise InvalidInput(f"dataset '{name}' failed: {in_one_line(error)}") from error
+        if isinstance(made, Dataset):
+            return made
+        dataset = dataset_from(made, config.label, config.client, config.test_share, config.missing)
+        return replace(dataset, source=replace(dataset.source, dataset=name, detail=""))
+
+    help_ = (function.__doc__ or "").strip().splitlines() or ["a user's own"]
+    return DatasetEntry(help_[0], load, "yours", always_there=True)
+
+
+DATASETS: Table[DatasetEntry] = Table("dataset", _OURS, _users_own)
+
+
 def how_there(config: DataConfig) -> str:
     """Whether a dataset can be loaded without a download; nothing is read or converted to find out.
 
@@ -172,7 +202,8 @@ def how_there(config: DataConfig) -> str:
 def load_dataset(config: DataConfig) -> Dataset:
     """Load the dataset that the settings name, from the first place that has it."""
     if config.name not in DATASETS:
-        raise InvalidInput(f"data.name: '{config.name}' is not one of {', '.join(DATASETS)}")
+        known = ", ".join(DATASETS)
+        raise InvalidInput(f"data.name: '{config.name}' is not one of {known}, nor your own module:function")
     try:
         dataset = DATASETS[config.name].load(config)
     except OSError as error:

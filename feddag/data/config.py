@@ -3,12 +3,14 @@
 
 import os
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from annotated_types import Gt, Le
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-PartitionName = Literal["auto", "iid", "label-groups", "label-pairs", "lda", "quantity", "natural"]
+from feddag.core.plugins import offers
+
+KINDS = ("auto", "iid", "label-groups", "label-pairs", "lda", "quantity", "natural")
 ConceptMap = Literal["identity", "reverse", "shift"]
 
 MAX_ROUND = 1_000_000
@@ -16,7 +18,7 @@ WHO = "a share of the clients, drawn at random, or a list of their ids"
 Some = Annotated[float, Gt(0), Le(1)] | tuple[str, ...]
 
 # The kinds that use a setting. To set it with another kind is an error; it is never ignored in silence.
-KINDS_OF: dict[str, tuple[PartitionName, ...]] = {
+KINDS_OF: dict[str, tuple[str, ...]] = {
     "alpha": ("label-groups", "label-pairs", "lda", "quantity"),
     "form": ("lda",),
     "groups": ("label-groups", "label-pairs"),
@@ -138,9 +140,10 @@ class QuantityConfig(_Settings):
 class PartitionConfig(_Settings):
     """`[partition]`: which client holds which samples."""
 
-    kind: PartitionName = Field(
+    kind: str = Field(
         default="auto",
-        description="auto: natural clients where the data has them, else one domain per client, iid",
+        description="auto: natural clients where the data has them, else one domain per client, iid; "
+        f"one of {', '.join(KINDS)}, or your own as module:function",
     )
     alpha: float = Field(
         default=0.25, gt=0, description="Dirichlet concentration (the paper's α'); smaller is more unequal"
@@ -172,6 +175,14 @@ class PartitionConfig(_Settings):
     concept: ConceptConfig | None = Field(default=None, description="concept shift on top (Distribution II)")
     feature: FeatureConfig | None = Field(default=None, description="feature skew on top (Distribution IV)")
     quantity: QuantityConfig | None = Field(default=None, description="quantity skew on top")
+
+    @field_validator("kind", mode="before")
+    @classmethod
+    def _kind_is_known(cls, kind: Any) -> Any:
+        if isinstance(kind, str) and (kind in KINDS or ":" in kind or kind in offers("feddag.partitions")):
+            return kind
+        known = ", ".join(f"'{name}'" for name in KINDS)
+        raise ValueError(f"expected {known}, or your own as 'module:function'")
 
     @model_validator(mode="after")
     def _no_setting_is_ignored(self) -> Self:

@@ -50,19 +50,29 @@ def federation_from(
         if plan:
             raise InvalidInput("scenario: drifts need samples to deal; the data are a Federation already")
         return data
+    dataset = dataset_from(data, label, client, test_share, missing)
+    return partition_dataset(dataset, partition or PartitionConfig(), num_clients, seed or Seed(1), plan=plan)
+
+
+def dataset_from(
+    data: Any,
+    label: str = "label",
+    client: str | None = "client",
+    test_share: float = 0.2,
+    missing: Missing = "refuse",
+) -> Dataset:
+    """A dataset of anything that `federation_from` takes, but a Federation."""
     if _is_hugging_face(data):
-        dataset = dataset_from_hugging_face(data, label, client, test_share, missing)
-    elif isinstance(data, Mapping) and data and all(_is_hugging_face(part) for part in data.values()):
+        return dataset_from_hugging_face(data, label, client, test_share, missing)
+    if isinstance(data, Mapping) and data and all(_is_hugging_face(part) for part in data.values()):
         splits = ", ".join(f"data['{name}']" for name in data)
         raise InvalidInput(f"data: a Hugging Face DatasetDict has several datasets; choose one of {splits}")
-    elif isinstance(data, Mapping) or callable(getattr(data, "clients", None)):
-        dataset = dataset_from_clients(data, test_share, missing)
-    else:
-        raise InvalidInput(
-            f"data: expected a mapping client → (x, y), an object with clients(), or a Hugging Face dataset, "
-            f"got {type(data).__name__}"
-        )
-    return partition_dataset(dataset, partition or PartitionConfig(), num_clients, seed or Seed(1), plan=plan)
+    if isinstance(data, Mapping) or callable(getattr(data, "clients", None)):
+        return dataset_from_clients(data, test_share, missing)
+    raise InvalidInput(
+        f"data: expected a mapping client → (x, y), an object with clients(), or a Hugging Face dataset, "
+        f"got {type(data).__name__}"
+    )
 
 
 def dataset_from_clients(

@@ -61,7 +61,7 @@ class AlgorithmConfig(BaseModel):
     def build(self, local: LocalTraining) -> Algorithm:
         """The algorithm with these hyper-parameters and this local training."""
         if self.name not in ALGORITHMS:
-            raise ValueError(f"unknown: choose one of {', '.join(ALGORITHMS)}")
+            raise ValueError(f"unknown: choose one of {', '.join(ALGORITHMS)}, or your own as module:Class")
         cls = ALGORITHMS[self.name]
         presets = getattr(cls, "presets", {})
         if self.preset and self.preset not in presets:
@@ -116,9 +116,10 @@ def _refuse_huge_counts(options: Mapping[str, Any], prefix: str = "") -> None:
 class EngineConfig(_Section):
     """`[engine]`: where the clients' work is computed."""
 
-    name: Literal["process", "inline"] = Field(
+    name: Literal["process", "inline", "flower"] = Field(
         default="process",
-        description="process: parallel worker processes; inline: one client after another, for debugging",
+        description="process: parallel worker processes; inline: one client after another, for debugging; "
+        "flower: many machines, with feddag deploy",
     )
     workers: int = Field(
         default=0, ge=0, le=MAX_WORKERS, description="number of worker processes; 0: one per core"

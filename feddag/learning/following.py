@@ -25,6 +25,7 @@ from feddag.core.averaging import mean
 from feddag.core.clusters import Clusters
 from feddag.core.message import options
 from feddag.core.params import Params
+from feddag.learning.dual import EncoderOptions
 from feddag.learning.signature import Signature, items_of
 
 
@@ -45,6 +46,19 @@ class FollowOptions:
     forget: bool = False  # delete the signatures of clients that leave
 
 
+class Method(Protocol):
+    """What the responses need of FedDAG."""
+
+    @property
+    def clustering_options(self) -> ClusteringOptions: ...  # noqa: D102
+    @property
+    def graph(self) -> GraphOptions: ...  # noqa: D102
+    @property
+    def follow(self) -> FollowOptions: ...  # noqa: D102
+    @property
+    def encoders(self) -> EncoderOptions: ...  # noqa: D102
+
+
 class FollowingState(Protocol):
     """What the responses need of a state."""
 
@@ -62,7 +76,7 @@ class FollowingState(Protocol):
 State = TypeVar("State", bound=Any)
 
 
-def take_in(state: State, signed: Mapping[str, Signature], share_sources: bool, server: Server) -> State:
+def take_in(state: State, signed: Mapping[str, Signature], method: Method, server: Server) -> State:
     """Clients with these fresh signatures get clusters; nobody else moves.
 
     A cluster of which all members have signed again keeps their old signatures as its anchor.
@@ -83,7 +97,7 @@ def take_in(state: State, signed: Mapping[str, Signature], share_sources: bool, 
     fresh = range(len(anchors), len(anchors) + len(signed))
     # A new cluster starts from the nearest cluster's model, and learns from the same sources.
     own = [(len(state.models) + k,) for k in range(len(placed.opened_from))]
-    learned = [state.sources[z] for z in placed.opened_from] if share_sources else own
+    learned = [state.sources[z] for z in placed.opened_from] if method.encoders.sharing else own
     moved = [c for c in signed if labels.get(c, -1) != found[c]]
     return _without_empty(
         replace(
@@ -124,71 +138,67 @@ def _without_empty(state: State, labels: Mapping[str, int]) -> State:
 def answer_drift(
     state: State,
     signed: Mapping[str, Signature],
-    clustering: ClusteringOptions,
-    graph: GraphOptions,
-    follow: FollowOptions,
-    share_sources: bool,
+    method: Method,
     server: Server,
 ) -> State:
     """Place clients whose data changed; in a storm everybody is clustered again, if that is better."""
     if not signed:
         return state
     everyone = {**state.signatures, **signed}
-    storm = len(signed) > follow.storm * max(len(server.clients), 1)
+    storm = len(signed) > method.follow.storm * max(len(server.clients), 1)
     if storm or len(signed) == len(everyone):
-        found = _evident(everyone, state, clustering, graph, follow, server)
+        found = _evident(everyone, state, method, server)
         if found is not None:
-            return _adopted(state, everyone, found, follow, share_sources, server)
+            return _adopted(state, everyone, found, method, server)
         if len(signed) == len(everyone):  # nobody is left to be placed by
             return replace(state, signatures=everyone, changed=_union(state.changed, signed))
-    return take_in(state, signed, share_sources, server)
+    return take_in(state, signed, method, server)
 
 
 def settle(
     state: State,
-    clustering: ClusteringOptions,
-    graph: GraphOptions,
-    follow: FollowOptions,
-    share_sources: bool,
+    method: Method,
     server: Server,
 ) -> State:
     """Cluster again if enough clients are new, moved or weak, and the last look is long ago."""
-    enough = max(follow.least_changed, follow.changed * len(state.signatures))
-    if server.round - state.settled < follow.rest or len(state.changed) < enough:
+    enough = max(method.follow.least_changed, method.follow.changed * len(state.signatures))
+    if server.round - state.settled < method.follow.rest or len(state.changed) < enough:
         return state
-    found = _evident(state.signatures, state, clustering, graph, follow, server)
+    found = _evident(state.signatures, state, method, server)
     if found is None:
         return replace(state, settled=server.round)
-    return _adopted(state, state.signatures, found, follow, share_sources, server)
+    return _adopted(state, state.signatures, found, method, server)
 
 
 def _evident(
     signatures: dict[str, Signature],
     state: FollowingState,
-    clustering: ClusteringOptions,
-    graph: GraphOptions,
-    follow: FollowOptions,
+    method: Method,
     server: Server,
 ) -> ClusteringResult | None:
     """A new clustering, if it is another one, a better one, and a stable one."""
     items = items_of(signatures)
-    found = cluster_signatures(items, clustering, graph, seed=state.mask)
+    found = cluster_signatures(items, method.clustering_options, method.graph, seed=state.mask)
     labels = state.clusters.labels()
     now_N, new_N = np.array([labels[c] for c in signatures]), np.asarray(found.labels_N)
     alike = agreement(new_N, now_N)
     gain = separation(found.distances_NN, new_N) - separation(found.distances_NN, now_N)
     evidence = {"agreement": round(alike, 4), "gain": round(gain, 4), "clusters": found.count}
-    accepted = alike < follow.alike and gain >= follow.gain
+    accepted = alike < method.follow.alike and gain >= method.follow.gain
     if accepted:
         clients = [*signatures]
 
         def cluster_rows(rows: np.ndarray) -> np.ndarray:
             some = {clients[i]: signatures[clients[i]] for i in rows}
-            return np.asarray(cluster_signatures(items_of(some), clustering, graph, seed=state.mask).labels_N)
+            return np.asarray(
+                cluster_signatures(
+                    items_of(some), method.clustering_options, method.graph, seed=state.mask
+                ).labels_N
+            )
 
         generator = (server.seed / "settle" / server.round).numpy()
         evidence["stability"] = round(stability(new_N, cluster_rows, generator), 4)
-        accepted = evidence["stability"] >= follow.stable
+        accepted = evidence["stability"] >= method.follow.stable
     server.note(recluster={**evidence, "accepted": accepted})
     return found if accepted else None
 
@@ -197,8 +207,7 @@ def _adopted(
     state: State,
     signatures: dict[str, Signature],
     found: ClusteringResult,
-    follow: FollowOptions,
-    share_sources: bool,
+    method: Method,
     server: Server,
 ) -> State:
     """The state with a new clustering: clusters renumbered by overlap, models carried over, a new graph."""
@@ -210,11 +219,11 @@ def _adopted(
     new_N = renumbered(raw_N, old_N, samples_N)
     number = dict(zip(raw_N.tolist(), new_N.tolist(), strict=True))
     sources: list[tuple[int, ...]] = [(z,) for z in range(found.count)]
-    if share_sources:
+    if method.encoders.sharing:
         for z, learned in enumerate(found.sources()):
             sources[number[z]] = tuple(number[s] for s in learned)
     models = tuple(
-        _model_of(state.models, brought, follow.heir) for brought in overlaps(new_N, old_N, samples_N)
+        _model_of(state.models, brought, method.follow.heir) for brought in overlaps(new_N, old_N, samples_N)
     )
     members = [[c for c, z in zip(signatures, new_N, strict=True) if z == k] for k in range(found.count)]
     changes = {"sharing": ()} if hasattr(state, "sharing") else {}

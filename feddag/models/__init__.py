@@ -3,12 +3,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib import import_module
 
 import torch
 from torch import nn
 
 from feddag.core.errors import InvalidInput
+from feddag.core.plugins import in_one_line, load_object
 from feddag.core.problem import Problem
 from feddag.models import encoders
 from feddag.models.networks import build_network
@@ -137,23 +137,15 @@ def _users_own(
     path: str, input_shape: Shape, num_classes: int
 ) -> tuple[Callable[[], nn.Module], Callable[[int], nn.Module]]:
     """Encoder and head factories from the user's `factory(input_shape, num_classes) -> nn.Module`."""
-    module_name, _, factory_name = path.partition(":")
-    try:
-        factory = getattr(import_module(module_name), factory_name)
-    except ModuleNotFoundError as error:
-        where = "looked in the current folder, PYTHONPATH and the installed packages"
-        raise InvalidInput(f"model '{path}' cannot be imported: {error} ({where})") from error
-    except AttributeError as error:
-        raise InvalidInput(f"model '{path}' cannot be imported: {error}") from error
-    except Exception as error:  # whatever the user's file does while it is imported
-        raise InvalidInput(f"model '{path}' cannot be imported: {_in_one_line(error)}") from error
+    factory = load_object(path, "model")
+    factory_name = path.partition(":")[2]
 
     def parts() -> tuple[nn.Module, nn.Module]:
         try:
             module = factory(input_shape, num_classes)
         except Exception as error:
             call = f"{factory_name}({input_shape}, {num_classes})"
-            raise InvalidInput(f"model '{path}': {call} failed: {_in_one_line(error)}") from error
+            raise InvalidInput(f"model '{path}': {call} failed: {in_one_line(error)}") from error
         for encoder, head in (("encoder", "head"), ("base", "classifier")):
             if hasattr(module, encoder) and hasattr(module, head):
                 return getattr(module, encoder), getattr(module, head)
@@ -173,8 +165,3 @@ def _users_own(
         return nn.Linear(features, head.out_features, bias=head.bias is not None)
 
     return lambda: parts()[0], make_head
-
-
-def _in_one_line(error: Exception) -> str:
-    """An exception of a user's code: its type and the first line of its text."""
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"

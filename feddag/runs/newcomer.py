@@ -24,7 +24,7 @@ from feddag.runs.checkpoint import latest_checkpoint
 from feddag.runs.lifecycle import labels_of
 from feddag.runs.predict import read_for
 from feddag.runs.prepare import prepare
-from feddag.runs.result import Run
+from feddag.runs.run import Run
 from feddag.runs.saved_models import save_models
 
 

@@ -12,7 +12,7 @@ from feddag.core.text import listed, plural
 from feddag.data.datasets.own import own_settings
 from feddag.data.own.samples import SampleSet, read_samples
 from feddag.runs.client_model import ClientModel
-from feddag.runs.result import Run
+from feddag.runs.run import Run
 
 
 def read_for(run: Run, path: Path) -> SampleSet:

@@ -12,7 +12,7 @@ from PIL import Image
 from feddag.core.errors import InvalidInput
 from feddag.experiment.recipes import resolve
 from feddag.runs.predict import predictions_csv, read_for
-from feddag.runs.result import load_run
+from feddag.runs.run import load_run
 from feddag.runs.simulate import run
 from tests.support.cli import feddag
 

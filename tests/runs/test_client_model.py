@@ -10,17 +10,16 @@ import pytest
 from feddag.core.errors import InvalidInput
 from feddag.experiment.recipes import RECIPES
 from feddag.runs.client_model import SavedModels
-from feddag.runs.result import load_run
+from feddag.runs.run import load_run
 from feddag.runs.simulate import build, run
 from tests.contracts.toys import every_algorithm, experiment
 
 
 @every_algorithm
 def test_predictions_are_those_of_the_final_evaluation_to_the_bit(name: str, tmp_path: Path) -> None:
-    folder = run(experiment(name, num_rounds=2), folder=tmp_path / "run")
+    done = run(experiment(name, num_rounds=2), folder=tmp_path / "run")
     federation = build(experiment(name)).federation
-    done = load_run(folder)
-    for row in done.clients:
+    for row in done.client_rows:
         model, held_out = done.model(row["client"]), federation.examples(row["client"], "test")
         right = model.predict(held_out.x) == np.array(model.classes)[held_out.y]
         assert np.mean(right) == float(row["accuracy"]), row

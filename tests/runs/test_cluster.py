@@ -12,7 +12,7 @@ from feddag.core.algorithm import FindsClusters
 from feddag.core.errors import InvalidInput
 from feddag.experiment.settings import Experiment
 from feddag.runs.checkpoint import latest_checkpoint
-from feddag.runs.result import load_run
+from feddag.runs.run import load_run
 from feddag.runs.simulate import build, cluster, run
 from tests.contracts.toys import every_algorithm, experiment, play, reference, toy
 
@@ -63,7 +63,7 @@ def test_a_finished_run_has_its_clusters_as_a_page_and_as_values(name: str, tmp_
     again = cluster(folder, tmp_path / "page")
     assert Path(again["page"]).read_text().startswith("<!doctype html>")
     assert {k: v for k, v in again.items() if k != "page"} == written
-    rows = {row["client"]: row for row in load_run(folder).clients}
+    rows = {row["client"]: row for row in load_run(folder).client_rows}
     told = {client: int(row["cluster"]) for client, row in rows.items() if row["cluster"]}
     assert {client: told[client] for client in labels} == labels
     assert set(told) - set(labels) <= set(build(experiment(name)).federation.newcomers)

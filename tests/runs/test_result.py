@@ -20,7 +20,7 @@ from feddag.reporting.tables.clients import COLUMNS
 from feddag.reporting.tables.comparison import read_outcome
 from feddag.reporting.terminal.progress import Watcher
 from feddag.reporting.terminal.show import show_run
-from feddag.runs.result import load_run
+from feddag.runs.run import load_run
 from feddag.runs.simulate import run
 from tests.reporting.toys import recorded, recording_console
 
@@ -43,7 +43,7 @@ def clustered(tmp_path_factory) -> Path:
 
 
 def test_every_client_has_a_row_with_cluster_model_and_scores(clustered):
-    rows = load_run(clustered).clients
+    rows = load_run(clustered).client_rows
     assert [row["client"] for row in rows] == [f"c{i:03d}" for i in range(8)]
     assert tuple(rows[0]) == COLUMNS
     for row in rows:
@@ -58,7 +58,7 @@ def test_every_client_has_a_row_with_cluster_model_and_scores(clustered):
 
 def test_newcomers_have_rows_models_and_a_note(clustered):
     run_ = load_run(clustered)
-    newcomers = {row["client"] for row in run_.clients if "newcomer" in row["note"]}
+    newcomers = {row["client"] for row in run_.client_rows if "newcomer" in row["note"]}
     (event,) = [e for e in run_.events if e["event"] == "newcomers"]
     assert newcomers == set(event["clients"])
     assert len(newcomers) == 2
@@ -77,7 +77,7 @@ def test_a_newcomer_that_fits_badly_is_called_weak(clustered, monkeypatch, tmp_p
         return state
 
     monkeypatch.setattr(algorithm, "onboard", onboard)
-    rows = load_run(run(experiment, folder=tmp_path / "f")).clients
+    rows = load_run(run(experiment, folder=tmp_path / "f")).client_rows
     assert sorted(row["note"] for row in rows if row["note"]) == ["newcomer", "newcomer; weak"]
 
 
@@ -92,13 +92,13 @@ def test_newcomers_that_cannot_join_do_not_cost_the_result(monkeypatch, tmp_path
     watch = lambda e: warnings.append(e["text"]) if e["event"] == "warning" else None  # noqa: E731
     run_ = load_run(run(experiment, folder=tmp_path / "f", watch=watch))
     assert run_.result["newcomers"] is None
-    assert len(run_.clients) == 6
+    assert len(run_.client_rows) == 6
     assert any("newcomers could not join and are not scored" in text for text in warnings)
 
 
 def test_rows_of_an_unfinished_run_are_refused_in_a_sentence(tmp_path, clustered):
     (tmp_path / "experiment.json").write_text((clustered / "experiment.json").read_text())
-    for what in ("clients", "result"):
+    for what in ("client_rows", "result"):
         with pytest.raises(InvalidInput, match="is not finished: go on with feddag resume"):
             getattr(load_run(tmp_path), what)
 
@@ -134,7 +134,7 @@ def test_where_a_method_offers_several_models_the_chosen_file_is_named(tmp_path)
     for client, entry in described.items():
         assert len(entry["files"]) == 2
         assert entry["uses"] == entry["files"][final["uses"][client]]
-    files = {row["client"]: row["model"] for row in load_run(folder).clients}
+    files = {row["client"]: row["model"] for row in load_run(folder).client_rows}
     assert files == {client: entry["uses"] for client, entry in described.items()}
 
 
@@ -175,9 +175,9 @@ def test_a_run_in_which_every_evaluation_failed_ends_and_says_so(unscored):
 
 def test_its_tables_have_empty_cells(unscored):
     folder, _ = unscored
-    assert {row["note"] for row in load_run(folder).clients} == {"not scored"}
-    assert {row["accuracy"] for row in load_run(folder).clients} == {""}
-    assert [row["round"] for row in load_run(folder).metrics] == ["1"]
+    assert {row["note"] for row in load_run(folder).client_rows} == {"not scored"}
+    assert {row["accuracy"] for row in load_run(folder).client_rows} == {""}
+    assert [row["round"] for row in load_run(folder).metric_rows] == ["1"]
 
 
 def test_it_can_be_shown_and_compared(unscored, tmp_path):

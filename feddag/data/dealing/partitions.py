@@ -8,10 +8,12 @@ goes to at most one client.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import comb
+from typing import Any
 
 import numpy as np
 
-from feddag.core.errors import InvalidInput
+from feddag.core.errors import FederationError, InvalidInput
+from feddag.core.plugins import Table, in_one_line
 from feddag.data.config import PartitionConfig
 from feddag.data.dealing.allocate import (
     deal,
@@ -43,6 +45,7 @@ class PlantedGroups:
     groups: np.ndarray | None = None
     holds_NC: np.ndarray | None = None
     names: tuple[str, ...] = ("all alike",)  # of the groups, in words
+    label_sets: tuple[tuple[int, ...], ...] = ()  # the classes of each group, where they make the group
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -150,7 +153,7 @@ def _groups_from_sets(
     unheld = np.flatnonzero(~holds_GC.any(axis=0))
     notes = {"unused labels": " ".join(map(str, unheld))} if len(unheld) else {}
     names = tuple("labels " + " ".join(map(str, labels)) for labels in label_sets)
-    return PlantedGroups(groups=member, holds_NC=holds_GC[member], names=names, notes=notes)
+    return PlantedGroups(member, holds_GC[member], names, tuple(label_sets), notes)
 
 
 # -- dealing -------------------------------------------------------------------------------------------
@@ -255,7 +258,7 @@ class PartitionKind:
     split: Callable[[DealingJob], list[np.ndarray]] | None = None  # None: by owner
 
 
-PARTITIONS: dict[str, PartitionKind] = {
+_OURS: dict[str, PartitionKind] = {
     "iid": PartitionKind("equal sizes, classes by chance; one planted group", one_group, iid),
     "label-groups": PartitionKind(
         "Distribution I: groups hold a share of the labels, Dirichlet inside", label_groups, by_holders
@@ -267,3 +270,33 @@ PARTITIONS: dict[str, PartitionKind] = {
     "quantity": PartitionKind("Dirichlet sizes, classes by chance; one planted group", one_group, quantity),
     "natural": PartitionKind("the data's own clients (people, speakers, files)", no_groups),
 }
+
+
+def _users_own(name: str, function: Any) -> PartitionKind:
+    """The kind of a user's function: (labels, number of clients, generator) → rows of each client."""
+    if not callable(function):
+        raise InvalidInput(f"partition '{name}': expected a function, got {type(function).__name__}")
+
+    def split(job: DealingJob) -> list[np.ndarray]:
+        try:
+            rows = [np.asarray(part) for part in function(job.y, job.clients, job.rng)]
+        except FederationError:
+            raise
+        except Exception as error:
+            raise InvalidInput(f"partition '{name}' failed: {in_one_line(error)}") from error
+        if len(rows) != job.clients:
+            raise InvalidInput(f"partition '{name}' gave rows for {len(rows)} of {job.clients} clients")
+        dealt = np.concatenate(rows) if any(len(part) for part in rows) else np.empty(0, dtype=np.int64)
+        if dealt.dtype.kind not in "iu" or dealt.ndim != 1:
+            raise InvalidInput(f"partition '{name}': expected row numbers, got {dealt.dtype}")
+        if len(dealt) and not 0 <= dealt.min() <= dealt.max() < len(job.y):
+            raise InvalidInput(f"partition '{name}': expected rows from 0 to {len(job.y) - 1}{job.place}")
+        if len(np.unique(dealt)) < len(dealt):
+            raise InvalidInput(f"partition '{name}' gave a row to two clients, or twice to one")
+        return [part.astype(np.int64) for part in rows]
+
+    help_ = (function.__doc__ or "").strip().splitlines() or ["a user's own"]
+    return PartitionKind(help_[0], no_groups, split)
+
+
+PARTITIONS: Table[PartitionKind] = Table("partition", _OURS, _users_own)

@@ -14,7 +14,8 @@ TIMES = frozenset({"seconds", "time", "written", "client_seconds"})  # may diffe
 UNREPEATABLE = frozenset({"started", "resumed", "warning"})  # events about one process, not about the run
 COLUMNS = (
     "round", "accuracy", "accuracy_std", "balanced_accuracy", "balanced_accuracy_std", "loss",
-    "validation_accuracy", "validation_balanced_accuracy", "bytes_down", "bytes_up", "seconds",
+    "proportional_accuracy", "validation_accuracy", "validation_balanced_accuracy", "bytes_down", "bytes_up",
+    "client_epochs", "seconds",
 )  # fmt: skip
 
 
@@ -49,18 +50,20 @@ def metrics_csv(path: Path) -> str:
 
     story, last, rows = Story(), -1, []
     down = up = 0
-    seconds = 0.0
+    epochs = seconds = 0.0
     for event in read_events(path):
         story.add(event)
         if event["event"] == "exchange" and event["task"] != "evaluate":  # evaluation does not count
             down, up = down + event["bytes_down"], up + event["bytes_up"]
+            epochs += event.get("epochs", 0.0)
         elif event["event"] in ("start", "round"):
             seconds += event["seconds"]
         elif event["event"] == "evaluation":
             validation = {f"validation_{k}": v for k, v in event["validation"].items()}
-            traffic = {"bytes_down": down, "bytes_up": up, "seconds": round(seconds, 3)}
+            cost = {"bytes_down": down, "bytes_up": up, "client_epochs": round(epochs, 3)}
+            cost["seconds"] = round(seconds, 3)
             changes = story.row(event["round"], last)
-            rows.append({"round": event["round"], **event["test"], **validation, **traffic, **changes})
+            rows.append({"round": event["round"], **event["test"], **validation, **cost, **changes})
             last = event["round"]
     text = io.StringIO()
     columns = (*COLUMNS, *CHANGES) if story.standing else COLUMNS
@@ -68,3 +71,20 @@ def metrics_csv(path: Path) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
+
+
+def exchange_rows(path: Path) -> list[dict[str, Any]]:
+    """One row per question to clients; seconds are the sum over clients."""
+    return [
+        {
+            "round": event["round"],
+            "task": event["task"],
+            "clients": event["clients"],
+            "failures": len(event["failures"]),
+            "bytes_down": event["bytes_down"],
+            "bytes_up": event["bytes_up"],
+            "seconds": round(sum(event["client_seconds"].values()), 4),
+        }
+        for event in read_events(path)
+        if event["event"] == "exchange"
+    ]

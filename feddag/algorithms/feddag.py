@@ -124,7 +124,7 @@ class FedDAG:
         )
         return share(state, state.models, None, self.encoders.network, self.shared_start, server)
 
-    def warmup(self, keep: bool) -> int:
+    def warmup(self, keep: bool = False) -> int:
         """Rounds that everybody trains alone. Data angles need none, if no warm model is wanted either."""
         return self.signature.warmup_rounds if keep or self.clustering_options.views != "data" else 0
 
@@ -183,10 +183,6 @@ class FedDAG:
         """Fresh signatures, comparable with those of the start."""
         request = self.signature_request(state.start, state.mask, keep=False)
         return server.ask(sign, broadcast(request, clients), quorum=0.0)
-
-    def newcomers_warmup(self) -> int:
-        """Rounds that newcomers train alone before they sign."""
-        return self.warmup(keep=False)
 
     def depart(self, state: State, gone: tuple[str, ...], server: Server) -> State:
         """Who leaves keeps its place, unless signatures are to be forgotten."""

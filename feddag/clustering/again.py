@@ -24,7 +24,8 @@ def of_items(frame: T, rows: Sequence[int]) -> T:
     changes: dict[str, Any] = {}
     for f in fields(frame):  # type: ignore[arg-type]
         value = getattr(frame, f.name)
-        if isinstance(value, np.ndarray) and f.name.rpartition("_")[2].startswith("N") and "_" in f.name:
+        counts_items = f.name.rpartition("_")[2].startswith("N") and "_" in f.name
+        if isinstance(value, np.ndarray) and counts_items and len(value):  # empty: that view is not used
             changes[f.name] = value[np.asarray(rows, dtype=np.int64)]
         elif isinstance(value, tuple) and value and all(is_dataclass(part) for part in value):
             changes[f.name] = tuple(of_items(part, rows) for part in value)

@@ -97,7 +97,7 @@ class FollowsChange(Protocol):
 class WarmsUp(Protocol):
     """The declared capability of a method whose newcomers train alone before they are taken in."""
 
-    def newcomers_warmup(self) -> int:
+    def warmup(self) -> int:
         """For how many rounds."""
         ...
 

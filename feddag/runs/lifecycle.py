@@ -99,7 +99,7 @@ class Lifecycle:
         new = [c for c in driver.training(round_) if c not in now.known]
         came = {c: now.progress.waiting.get(c, round_) for c in new}
         now = now.noting(waiting=came)
-        alone = self.algorithm.newcomers_warmup() if isinstance(self.algorithm, WarmsUp) else 0
+        alone = self.algorithm.warmup() if isinstance(self.algorithm, WarmsUp) else 0
         newcomers = tuple(c for c in new if round_ - came[c] >= alone)
         if not newcomers:
             return now

@@ -80,7 +80,7 @@ SCRIPT = {
 def test_clients_join_leave_and_come_back(name: str, tmp_path: Path) -> None:
     driver = drive(name, SCRIPT, tmp_path)
     algorithm = driver.prepared.algorithm
-    alone = algorithm.newcomers_warmup() if isinstance(algorithm, WarmsUp) else 0
+    alone = algorithm.warmup() if isinstance(algorithm, WarmsUp) else 0
     joined = {2 + alone: [E, F], 3 + alone: [G]}
     in_time = {round_: clients for round_, clients in joined.items() if round_ <= 4}
     assert {e["round"]: e["clients"] for e in events(tmp_path, "newcomers")} == in_time

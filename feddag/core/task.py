@@ -58,7 +58,7 @@ class Guard(Protocol):
 
 @dataclass(frozen=True)
 class Client:
-    """All a task can see. `validation` and `test` are empty except in the evaluation task."""
+    """All a task can see. `validation` and `test` are empty unless the task is declared to see them."""
 
     id: ClientId
     train: Examples
@@ -89,6 +89,7 @@ class ClientTask(Generic[Request, Reply_co]):
     request: type[Request]
     reply: type[Reply_co]
     sees_test: bool = False
+    sees_validation: bool = False  # also true where `sees_test` is
     by_sgd: bool = False  # parameters in its reply come out of `sgd` and nothing else
 
     @property
@@ -108,22 +109,25 @@ class ClientTask(Generic[Request, Reply_co]):
 
 def client_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
     """Declare a task; its annotations name the request and reply messages."""
-    return _declare(function, sees_test=False)
+    return _declare(function)
+
+
+def validation_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
+    """Declare a task that may see validation samples, to say which model suits them; never test samples."""
+    return _declare(function, sees_validation=True)
 
 
 def sgd_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
     """Declare a task whose trained parameters come out of `sgd` alone: noisy gradients protect them."""
-    return _declare(function, sees_test=False, by_sgd=True)
+    return _declare(function, by_sgd=True)
 
 
 def evaluation_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
     """Declare the task that may see held-out data; there is one in the whole code base."""
-    return _declare(function, sees_test=True)
+    return _declare(function, sees_test=True, sees_validation=True)
 
 
-def _declare(
-    function: Callable[[Request, Client], Reply], sees_test: bool, by_sgd: bool = False
-) -> ClientTask[Request, Reply]:
+def _declare(function: Callable[[Request, Client], Reply], **flags: bool) -> ClientTask[Request, Reply]:
     hints = typing.get_type_hints(function)
     kinds = [hint for name, hint in hints.items() if name != "return"]
     if (
@@ -135,7 +139,7 @@ def _declare(
         raise TypeError(f"task {function.__qualname__} must be (request: message, client: Client) -> message")
     check_declarations(kinds[0])
     check_declarations(hints["return"])
-    return ClientTask(function, kinds[0], hints["return"], sees_test, by_sgd)
+    return ClientTask(function, kinds[0], hints["return"], **flags)
 
 
 def load_task(address: str) -> ClientTask[Any, Any]:

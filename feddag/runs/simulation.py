@@ -154,7 +154,7 @@ class SimulationFacts:
         memory = self.memories.get(client)
         if deployment.adapt is None or self.site is None:
             return deployment.recall(memory)
-        asked = client_at(self.site, client, exchange, memory, sees_test=True)
+        asked = client_at(self.site, client, exchange, memory, sees_test=True, sees_validation=True)
         try:
             with single_threaded(), (asked.seed / "ambient").ambient():
                 return serve(asked, deployment)

@@ -257,7 +257,7 @@ def test_a_comparison_leaves_tables_a_picture_and_one_run_folder_a_cell(done) ->
     grid, folder = done
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     tables = {"comparison.csv", "comparison.md", "comparison.tex", "summary.csv"}
-    assert names == {"cells", "compare.json", "curves.png"} | tables
+    assert names == {"cells", "compare.json", "curves.png", "index.html"} | tables
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert {path.name for path in (folder / "cells").iterdir()} == {cell.name for cell in grid.cells}
     with (folder / "comparison.csv").open() as file:

@@ -5,6 +5,7 @@
             cluster        fused proximity matrix, hierarchical clustering, complementarity graph (§3.3–§4)
             share_warm     primary encoders start as the cluster mean of the warmed-up encoders (Eq. 22)
     round   train_dual     primary phase on own data (Eqs. 16–18), secondary phase for learners (Eqs. 19–21)
+            weigh          with `shared_start`: clients say whether their cluster should still share its model
 
 Where the paper is silent or ambiguous, a field of an options class says what is done.
 """
@@ -30,19 +31,12 @@ from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
 from feddag.learning.presets import PRESETS
+from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
 from feddag.learning.train import train, train_own
 
 GROUPS: dict[str, Any] = {"signature": SignatureOptions, "clustering": ClusteringOptions}
 GROUPS |= {"graph": GraphOptions, "encoders": EncoderOptions}
-RENAMED = {
-    "similarity": "clustering.views",
-    "weighting": "clustering.class_weighting",
-    "rule": "clustering.cut_rule",
-    "encoders": "encoders.count",
-    "combine": "encoders.combine_learners",
-    "schedule": "encoders.primary_rounds",
-}
 
 
 @message
@@ -57,6 +51,7 @@ class State:
     mask: int  # selects the coordinates of all sketches
     frame: Frame  # how the signatures were compared, in their order
     tree: KeptTree  # the hierarchical clustering, and where it was cut
+    sharing: tuple[int, ...] = ()  # the clusters whose models are still averaged (`shared_start`)
 
 
 @algorithm
@@ -69,13 +64,16 @@ class FedDAG:
     clustering_options: Annotated[ClusteringOptions, Field(alias="clustering")] = ClusteringOptions()
     graph: GraphOptions = GraphOptions()
     encoders: EncoderOptions = EncoderOptions()
+    shared_start: SharedStartOptions = SharedStartOptions()
 
-    tasks = (sign, share_warm, train, train_dual)
+    tasks = (sign, share_warm, train, train_dual, weigh)
     clusters_at_start: ClassVar[bool] = True
     # Former name of a setting → its name now.
     MOVED: ClassVar[dict[str, str]] = {
         **{f.name: f"{group}.{f.name}" for group, cls in GROUPS.items() for f in fields(cls)},
-        **RENAMED,
+        **{"similarity": "clustering.views", "weighting": "clustering.class_weighting"},
+        **{"rule": "clustering.cut_rule", "encoders": "encoders.count"},
+        **{"combine": "encoders.combine_learners", "schedule": "encoders.primary_rounds"},
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
@@ -109,7 +107,7 @@ class FedDAG:
             fusion_weight=float(found.frame.weights_N.mean()),
             withheld=sum(s.withheld for s in signatures.values()),
         )
-        return State(
+        state = State(
             clusters=clusters,
             models=start_models(server, clusters, sources, self.encoders),
             sources=sources,
@@ -118,7 +116,9 @@ class FedDAG:
             mask=mask,
             frame=found.frame,
             tree=KeptTree.of(signatures, found.cut),
+            sharing=tuple(range(found.count)) if self.shared_start.rounds and found.count > 1 else (),
         )
+        return share(state, state.models, None, self.encoders.network, self.shared_start, server)
 
     def warmup(self, keep: bool) -> int:
         """Rounds that everybody trains alone. Data angles need none, if no warm model is wanted either."""
@@ -139,12 +139,14 @@ class FedDAG:
         labels, models, sources = state.clusters.labels(), state.models, state.sources
         cohort = [c for c in server.cohort if c in labels]
         if self.encoders.count == 1:
-            means = server.ask_mean(train, train_own(models, labels, cohort, self.local), labels)
-            return replace(state, models=add_means(models, means))
-        asked = training_requests(models, sources, self.encoders, self.local, server.round)
-        requests = {c: request for c in cohort if (request := asked[labels[c]]) is not None}
-        trained = server.ask_mean(train_dual, requests, labels)
-        return replace(state, models=aggregate(models, sources, trained, self.encoders))
+            trained: Any = server.ask_mean(train, train_own(models, labels, cohort, self.local), labels)
+            own = add_means(models, trained)
+        else:
+            asked = training_requests(models, sources, self.encoders, self.local, server.round)
+            requests = {c: request for c in cohort if (request := asked[labels[c]]) is not None}
+            trained = server.ask_mean(train_dual, requests, labels)
+            own = aggregate(models, sources, trained, self.encoders)
+        return share(state, own, trained, self.encoders.network, self.shared_start, server)
 
     def deploy(self, state: State, client: str) -> Deployment:
         """The model of the client's cluster; of the largest cluster for a client that never signed."""

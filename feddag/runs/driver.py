@@ -223,6 +223,8 @@ class Driver:
             clients=len(answers),
             failures={c: a.failure for c, a in answers.items() if a.failure},
             **({"clipped": clipped} if clipped else {}),
+            samples=sum(a.samples for a in answers.values()),
+            epochs=sum(a.epochs for a in answers.values()),
             bytes_down=sum(a.bytes_down for a in answers.values()),
             bytes_up=sum(a.bytes_up for a in answers.values()),
             client_seconds={c: round(a.seconds, 4) for c, a in answers.items()},
@@ -250,6 +252,15 @@ def _report(replies: Mapping[ClientId, Evaluated]) -> dict[str, Any]:
         }
         if scored or split in ("test", "validation"):
             clients = {c: client_scores(s.total, s.correct, s.loss) for c, s in scored.items()}
+            for client, share in _proportional(replies, split).items():
+                if (found := clients[client]) is not None:
+                    found["proportional_accuracy"] = share
             report[split] = summary(clients)
             report[f"{split}_clients"] = clients
     return report
+
+
+def _proportional(replies: Mapping[ClientId, Evaluated], split: str) -> dict[ClientId, float]:
+    """The accuracy in each client's own label proportions, where it was measured."""
+    shares = {c: getattr(r, f"{split}_proportional", -1.0) for c, r in replies.items()}
+    return {client: share for client, share in shares.items() if share >= 0}

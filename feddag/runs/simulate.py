@@ -18,15 +18,17 @@ from feddag.core.files import lock_folder, write_durably
 from feddag.core.host import describe_machine
 from feddag.engines.memories import Memories
 from feddag.experiment.settings import Experiment
+from feddag.reporting.pages.report.run_data import HOLDINGS
 from feddag.reporting.tables.metrics import PROTOCOL
 from feddag.runs.checkpoint import latest_checkpoint
 from feddag.runs.drive import drive, free_path, new_folder
 from feddag.runs.driver import Driver, Watch
 from feddag.runs.events import EventLog
 from feddag.runs.given_data import settings_for
+from feddag.runs.prepare import Prepared
 from feddag.runs.result import write_clusters
 from feddag.runs.run import Run
-from feddag.runs.simulation import SimulatedEngine, Simulation, SimulationFacts, build
+from feddag.runs.simulation import SimulatedEngine, Simulation, SimulationFacts, build, who_holds_what
 
 SETTINGS_DIGEST = ".experiment.sha256"  # of the settings that a run was started with
 
@@ -60,6 +62,7 @@ def run(
         raise InvalidInput(f"the run folder {folder} cannot be made: {error.strerror}") from None
     write_durably(folder / SETTINGS_DIGEST, experiment.digest.encode())
     write_durably(folder / "experiment.json", json.dumps(experiment.settings(), indent=1).encode())
+    write_durably(folder / HOLDINGS, json.dumps(who_holds_what(simulation.federation)).encode())
     _drive(simulation, folder, watch)
     return Run(folder)
 
@@ -129,21 +132,23 @@ def _cluster_at_start(simulation: Simulation, folder: Path, watch: Watch) -> dic
         facts = SimulationFacts(simulation.federation, engine.memories)
         driver = Driver(simulation.prepared, engine, simulation.presence, folder, log, watch, facts)
         state = simulation.prepared.algorithm.start(driver.server(0, list(simulation.trainable)))
-        return write_clusters(simulation.prepared, state, folder, facts)
+        return write_clusters(simulation.prepared, state, facts, folder)
     finally:
         engine.close()
         log.close()
 
 
 def _clusters_of_run(run_folder: Path, folder: Path, data: Any) -> dict[str, Any]:
-    simulation = build(_experiment_of(run_folder, data), data)
-    found, _ = latest_checkpoint(run_folder / "checkpoints", simulation.prepared.state_class)
+    return write_clusters(*newest_state(run_folder, data), folder)
+
+
+def newest_state(folder: Path, data: Any = None) -> tuple[Prepared, Any, SimulationFacts]:
+    """The state of a run at its newest checkpoint, with what is needed to read it."""
+    simulation = build(_experiment_of(folder, data), data)
+    found, _ = latest_checkpoint(folder / "checkpoints", simulation.prepared.state_class)
     if found is None:
-        raise InvalidInput(
-            f"the run in {run_folder} has no checkpoint yet: go on with feddag resume {run_folder}"
-        )
-    facts = SimulationFacts(simulation.federation, Memories())
-    return write_clusters(simulation.prepared, found[1], folder, facts)
+        raise InvalidInput(f"the run in {folder} has no checkpoint yet: go on with feddag resume {folder}")
+    return simulation.prepared, found[1], SimulationFacts(simulation.federation, Memories())
 
 
 def _experiment_of(folder: Path, data: Any) -> Experiment:

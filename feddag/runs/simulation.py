@@ -154,12 +154,22 @@ class SimulationFacts:
         memory = self.memories.get(client)
         if deployment.adapt is None or self.site is None:
             return deployment.recall(memory)
-        asked = client_at(self.site, client, exchange, memory, sees_test=True)
+        asked = client_at(self.site, client, exchange, memory, sees_test=True, sees_validation=True)
         try:
             with single_threaded(), (asked.seed / "ambient").ambient():
                 return serve(asked, deployment)
         except Exception:  # then its evaluation has failed too, and has said why
             return deployment.recall(memory)
+
+
+def who_holds_what(federation: Federation) -> dict[str, Any]:
+    """Classes, training samples of each class and planted groups, as plain values for reports."""
+    return {
+        "class_names": list(federation.class_names),
+        "counts": dict(zip(federation.ids, federation.counts().tolist(), strict=True)),
+        "groups": {client: int(group) for client, group in federation.groups.items()},
+        "group_names": {int(group): name for group, name in federation.group_names.items()},
+    }
 
 
 def build(experiment: Experiment, data: Any = None) -> Simulation:

@@ -14,7 +14,8 @@ TIMES = frozenset({"seconds", "time", "written", "client_seconds"})  # may diffe
 UNREPEATABLE = frozenset({"started", "resumed", "warning"})  # events about one process, not about the run
 COLUMNS = (
     "round", "accuracy", "accuracy_std", "balanced_accuracy", "balanced_accuracy_std", "loss",
-    "validation_accuracy", "validation_balanced_accuracy", "bytes_down", "bytes_up", "seconds",
+    "proportional_accuracy", "validation_accuracy", "validation_balanced_accuracy", "bytes_down", "bytes_up",
+    "client_epochs", "seconds",
 )  # fmt: skip
 
 
@@ -48,16 +49,18 @@ def metrics_csv(path: Path) -> str:
     writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
     down = up = 0
-    seconds = 0.0
+    epochs = seconds = 0.0
     for event in read_events(path):
         if event["event"] == "exchange" and event["task"] != "evaluate":  # evaluation does not count
             down, up = down + event["bytes_down"], up + event["bytes_up"]
+            epochs += event.get("epochs", 0.0)
         elif event["event"] in ("start", "round"):
             seconds += event["seconds"]
         elif event["event"] == "evaluation":
             validation = {f"validation_{k}": v for k, v in event["validation"].items()}
-            traffic = {"bytes_down": down, "bytes_up": up, "seconds": round(seconds, 3)}
-            writer.writerow({"round": event["round"], **event["test"], **validation, **traffic})
+            cost = {"bytes_down": down, "bytes_up": up, "client_epochs": round(epochs, 3)}
+            cost["seconds"] = round(seconds, 3)
+            writer.writerow({"round": event["round"], **event["test"], **validation, **cost})
     return text.getvalue()
 
 

@@ -11,6 +11,7 @@ import typer
 
 from feddag.cli.cluster import cluster
 from feddag.cli.compare import compare
+from feddag.cli.dashboard import dashboard
 from feddag.cli.data import app as data_app
 from feddag.cli.deploy import app as deploy_app
 from feddag.cli.models import predict
@@ -37,6 +38,7 @@ COMMANDS = (
     compare,
     show,
     report,
+    dashboard,
     predict,
     newcomer,
 )

@@ -81,6 +81,10 @@ FORMULAS: dict[str, dict[str, tuple[Size, Size]]] = {
         "train_with_losses": (4 * M + LOCAL, 4 * M + NUMBER + 2 * NUMBER),  # two epochs
         "compare": (4 * K * M, NUMBER * K + NUMBER),
     },
+    "feddrift": {
+        "train": (4 * M + LOCAL, 4 * M + NUMBER),
+        "compare": (4 * M, 2 * NUMBER),
+    },
     "fblg": {
         "embed_noise": (4 * M + LOCAL + NUMBER, NUMBER * FEATURES),
         "compare": (4 * M, 2 * NUMBER),

@@ -11,9 +11,13 @@ import typer
 
 from feddag.cli.cluster import cluster
 from feddag.cli.compare import compare
+from feddag.cli.dashboard import dashboard
 from feddag.cli.data import app as data_app
+from feddag.cli.deploy import app as deploy_app
 from feddag.cli.models import export, predict
+from feddag.cli.newcomer import newcomer
 from feddag.cli.options import terminal
+from feddag.cli.privacy import app as privacy_app
 from feddag.cli.report import report
 from feddag.cli.run import resume, run, show
 from feddag.cli.scenario import app as scenario_app
@@ -34,13 +38,17 @@ COMMANDS = (
     compare,
     show,
     report,
+    dashboard,
     predict,
     export,
+    newcomer,
 )
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(data_app, name="data")
+app.add_typer(deploy_app, name="deploy")
 app.add_typer(scenario_app, name="scenario")
+app.add_typer(privacy_app, name="privacy")
 
 
 def _show_version(wanted: bool) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import numpy as np
 from torch import nn
 
+from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.core.examples import Examples
 from feddag.core.message import check_declarations, is_message, message, public
@@ -20,6 +21,13 @@ ClientId = str
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 Reply_co = TypeVar("Reply_co", covariant=True)
+
+
+@dataclass
+class Work:
+    """How much a client has computed for one question: the one currency of all training."""
+
+    samples: int = 0  # gradients of single samples: one epoch over n samples is n
 
 
 class Guard(Protocol):
@@ -39,8 +47,8 @@ class Guard(Protocol):
         """Noisy principal vectors; None where exact ones may leave."""
         ...
 
-    def training(self, rate: float, steps: int, part: str) -> Any:
-        """The noise of one protected training."""
+    def training(self, client: "Client", local: LocalTraining, part: str) -> Any:
+        """Sampling rate, steps, clipping norm, deviation and noise of one protected training."""
         ...
 
     def release(self, reply: Any, client: "Client") -> Any:
@@ -50,7 +58,7 @@ class Guard(Protocol):
 
 @dataclass(frozen=True)
 class Client:
-    """All a task can see. `validation` and `test` are empty except in the evaluation task."""
+    """All a task can see. `validation` and `test` are empty unless the task is declared to see them."""
 
     id: ClientId
     train: Examples
@@ -64,6 +72,7 @@ class Client:
     backend: str = "auto"  # who computes here: PyTorch ("torch"), the C++ kernels ("native"), or the better
     # Scores that were computed at this place before; only the evaluation task of a simulation has them.
     known_scores: MutableMapping[tuple, Any] | None = None
+    work: Work = field(default_factory=Work, compare=False)
     privacy: Guard | None = None  # None: everything leaves as it is
 
     def remembered(self, name: str, otherwise: Params) -> Params:
@@ -80,6 +89,7 @@ class ClientTask(Generic[Request, Reply_co]):
     request: type[Request]
     reply: type[Reply_co]
     sees_test: bool = False
+    sees_validation: bool = False  # also true where `sees_test` is
     by_sgd: bool = False  # parameters in its reply come out of `sgd` and nothing else
 
     @property
@@ -99,22 +109,25 @@ class ClientTask(Generic[Request, Reply_co]):
 
 def client_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
     """Declare a task; its annotations name the request and reply messages."""
-    return _declare(function, sees_test=False)
+    return _declare(function)
+
+
+def validation_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
+    """Declare a task that may see validation samples, to say which model suits them; never test samples."""
+    return _declare(function, sees_validation=True)
 
 
 def sgd_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
     """Declare a task whose trained parameters come out of `sgd` alone: noisy gradients protect them."""
-    return _declare(function, sees_test=False, by_sgd=True)
+    return _declare(function, by_sgd=True)
 
 
 def evaluation_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
     """Declare the task that may see held-out data; there is one in the whole code base."""
-    return _declare(function, sees_test=True)
+    return _declare(function, sees_test=True, sees_validation=True)
 
 
-def _declare(
-    function: Callable[[Request, Client], Reply], sees_test: bool, by_sgd: bool = False
-) -> ClientTask[Request, Reply]:
+def _declare(function: Callable[[Request, Client], Reply], **flags: bool) -> ClientTask[Request, Reply]:
     hints = typing.get_type_hints(function)
     kinds = [hint for name, hint in hints.items() if name != "return"]
     if (
@@ -126,7 +139,7 @@ def _declare(
         raise TypeError(f"task {function.__qualname__} must be (request: message, client: Client) -> message")
     check_declarations(kinds[0])
     check_declarations(hints["return"])
-    return ClientTask(function, kinds[0], hints["return"], sees_test, by_sgd)
+    return ClientTask(function, kinds[0], hints["return"], **flags)
 
 
 def load_task(address: str) -> ClientTask[Any, Any]:

@@ -2,6 +2,7 @@
 """From settings to a federation: load the samples, deal them to clients, add skews, remember the groups."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from feddag.data.federation import Federation
 from feddag.data.names import is_allowed
 from feddag.data.scenario import Life, Plan, Traits, add_lives, plan_changes
 
+CLASSES_NAMED = 5  # in the name of a planted group; of more classes the number is told
 NO_PLAN = Plan()
 DEFAULT_CLIENTS = 100  # the paper's number; used if the data has no clients of its own
 
@@ -120,6 +122,7 @@ def _plant(dataset: Dataset, partition: PartitionConfig, clients: int, seed: See
     if not given:
         plant = PARTITIONS[partition.kind].plant
         planted = plant(dataset.num_classes, clients, partition, (seed / "plan").numpy())
+        planted = _with_class_names(planted, dataset.class_names)
     if partition.concept is None:
         return Traits(planted, styles)
     maps = partition.concept.maps
@@ -206,6 +209,18 @@ def _client_ids(
     if wanted < len(owners):
         owners = np.sort((seed / "owners").numpy().choice(owners, size=wanted, replace=False))
     return [dataset.owners.names[o] for o in owners], owners
+
+
+def _with_class_names(planted: PlantedGroups, class_names: tuple[str, ...]) -> PlantedGroups:
+    """Groups that are made by their classes are called by the names of these, where classes have names."""
+    if not planted.label_sets or not class_names:
+        return planted
+    names = []
+    for labels in planted.label_sets:
+        words = [class_names[c] for c in labels[:CLASSES_NAMED]]
+        more = len(labels) - len(words)
+        names.append(" + ".join(words + ([f"{more} more"] if more else [])))
+    return replace(planted, names=tuple(names))
 
 
 def _planted_groups(traits: Traits, count: int) -> tuple[list[int] | None, dict[int, str]]:

@@ -28,10 +28,11 @@ from feddag.data.federation import Federation
 from feddag.data.own.one_client import own_client
 from feddag.deploy.counter import ADDRESS
 from feddag.deploy.folders import NodeConfig, NodeFolder
+from feddag.deploy.tasks import tasks_of
 from feddag.engines.node import Node
 from feddag.engines.wire import Question
 from feddag.experiment.settings import Experiment
-from feddag.learning.evaluation import evaluate
+from feddag.privacy.guard import Protection
 
 EXCEEDED = 70  # exit code of a desk that had to leave a task
 
@@ -40,10 +41,16 @@ def open_node(folder: Path | str) -> Node:
     """The node of a folder with its samples, checked."""
     place = NodeFolder(folder)
     experiment, config = Experiment.from_file(place.experiment), place.config
-    algorithm = experiment.build_algorithm()
-    tasks = {task.name: task for task in (*algorithm.tasks, evaluate)}
-    federation = samples_of(experiment, config)
-    return Node(config.client, federation, tasks, experiment.model, place.memory, experiment.engine.backend)
+    ledger = place.folder / "ledger.jsonl"  # what left this node
+    return Node(
+        config.client,
+        samples_of(experiment, config),
+        tasks_of(experiment),
+        experiment.model,
+        place.memory,
+        experiment.engine.backend,
+        Protection(experiment.privacy, ledger, deployed=True) if experiment.privacy.on else None,
+    )
 
 
 def samples_of(experiment: Experiment, config: NodeConfig) -> Federation:

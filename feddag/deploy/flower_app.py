@@ -5,6 +5,9 @@ Flower starts a new process for every message to a node. So the ClientApp import
 it passes the bytes on to the desk, a process that stays (`feddag.deploy.desk`), and waits for its answer.
 """
 
+import json
+import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -51,6 +54,24 @@ def server_app() -> ServerApp:
         from feddag.deploy.server import serve
 
         folder = ServerFolder(str(context.run_config["folder"]))
+        (folder.folder / "serving").write_text(str(os.getpid()))
         serve(FlowerPost(grid, folder.config.max_reply_megabytes * MEGABYTE), folder.folder)
 
     return app
+
+
+def main() -> None:
+    """Run commands of Flower's own command line, one per argument (a list in JSON), in this one process."""
+    from flwr.cli.app import app
+
+    for call in sys.argv[1:]:
+        try:
+            app(json.loads(call), standalone_mode=False)
+        except SystemExit as stop:
+            if stop.code:
+                raise
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

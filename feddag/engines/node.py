@@ -25,6 +25,7 @@ from feddag.data.federation import Federation, Pool
 from feddag.engines.perform import Site, perform, single_threaded
 from feddag.engines.wire import HELLO, NOTHING, AnswerHead, Hello, Question, fits, read_problem, write_problem
 from feddag.models import Networks
+from feddag.privacy.guard import Protection
 
 RUNS_REMEMBERED = 3  # the memory of older runs is removed
 
@@ -40,6 +41,7 @@ class Node:
         model: str,
         memory: Path,
         backend: str = "auto",
+        privacy: Protection | None = None,
     ) -> None:
         if client not in federation.clients:
             known = ", ".join(federation.ids[:5])
@@ -49,6 +51,7 @@ class Node:
             federation, clients={client: federation.clients[client]}, groups={}, newcomers=()
         )
         self.client, self.tasks, self.model, self.backend = client, tasks, model, backend
+        self.privacy = privacy
         self.memory = VersionedMemory(memory)
         self._sites: dict[str, Site] = {}
         self._blas = ThreadpoolController()
@@ -109,7 +112,11 @@ class Node:
         key = repr(agreed)
         if key not in self._sites:
             federation = in_terms_of(self.federation, agreed)
-            self._sites = {key: Site(federation, Networks(self.model, agreed), backend=self.backend)}
+            self._sites = {
+                key: Site(
+                    federation, Networks(self.model, agreed), backend=self.backend, privacy=self.privacy
+                )
+            }
         return self._sites[key]
 
 

@@ -82,6 +82,7 @@ def client_at(
     exchange: Exchange,
     memory: Mapping[str, Params | np.ndarray],
     sees_test: bool,
+    sees_validation: bool,
     guard: Guard | None = None,
 ) -> Client:
     """A client as a task sees it."""
@@ -90,7 +91,7 @@ def client_at(
     return Client(
         id=client_id,
         train=federation.examples(client_id),
-        validation=federation.examples(client_id, "validation") if sees_test else nothing,
+        validation=federation.examples(client_id, "validation") if sees_validation else nothing,
         test=federation.examples(client_id, "test") if sees_test else nothing,
         network=site.network,
         seed=exchange.client_seed(client_id),
@@ -116,7 +117,7 @@ def perform(
     """
     started = time.perf_counter()
     guard = site.privacy.guard(client_id, task, exchange) if site.privacy is not None else None
-    client = client_at(site, client_id, exchange, memory, task.sees_test, guard)
+    client = client_at(site, client_id, exchange, memory, task.sees_test, task.sees_validation, guard)
     try:
         with (client.seed / "ambient").ambient():
             reply = task(request, client)
@@ -129,5 +130,11 @@ def perform(
             reason if type(error).__module__.startswith("feddag.") else f"{type(error).__name__}: {reason}"
         )
         return Answer(failure=failure, seconds=time.perf_counter() - started, error=error), dict(memory)
-    answer = Answer(reply=reply, seconds=time.perf_counter() - started, bytes_up=codec.nbytes(reply))
+    answer = Answer(
+        reply=reply,
+        seconds=time.perf_counter() - started,
+        samples=client.work.samples,
+        epochs=client.work.samples / max(1, len(client.train)),
+        bytes_up=codec.nbytes(reply),
+    )
     return answer, dict(client.memory)

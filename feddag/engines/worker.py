@@ -61,6 +61,8 @@ class Desk:
         return {
             "failure": "",
             "seconds": answer.seconds,
+            "samples": answer.samples,
+            "epochs": answer.epochs,
             "bytes_up": answer.bytes_up,
             "reply": blob(codec.encode(answer.reply)),
             "memory": blob(codec.encode(Memory.of(memory))),

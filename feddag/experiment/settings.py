@@ -26,6 +26,7 @@ from feddag.core.contract import NormLimit
 from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig, PartitionConfig
+from feddag.experiment.lifecycle import LifecycleConfig
 from feddag.experiment.overrides import Settings, override, read_settings
 from feddag.experiment.scenario import ScenarioConfig
 from feddag.experiment.sentences import joined, plain_problems, problems_of, shown, shown_text
@@ -115,9 +116,10 @@ def _refuse_huge_counts(options: Mapping[str, Any], prefix: str = "") -> None:
 class EngineConfig(_Section):
     """`[engine]`: where the clients' work is computed."""
 
-    name: Literal["process", "inline"] = Field(
+    name: Literal["process", "inline", "flower"] = Field(
         default="process",
-        description="process: parallel worker processes; inline: one client after another, for debugging",
+        description="process: parallel worker processes; inline: one client after another, for debugging; "
+        "flower: many machines, with feddag deploy",
     )
     workers: int = Field(
         default=0, ge=0, le=MAX_WORKERS, description="number of worker processes; 0: one per core"
@@ -186,6 +188,9 @@ class Experiment(_Section):
     scenario: Annotated[ScenarioConfig, _named("name")] = Field(
         default=ScenarioConfig(), description="who joins, leaves and comes back, and whose data change"
     )
+    lifecycle: LifecycleConfig = Field(
+        default=LifecycleConfig(), description="who notices changes of data, and what is done then"
+    )
     training: LocalTraining = Field(default=LocalTraining(), description="how a client trains")
     num_rounds: int = Field(default=30, ge=1, le=MAX_ROUNDS, description="communication rounds")
     fraction_train: float = Field(
@@ -234,6 +239,12 @@ class Experiment(_Section):
     def events(self) -> ScenarioConfig:
         """The scenario with the events that its name stands for."""
         return self.scenario.resolved(self.num_rounds)
+
+    @property
+    def detector(self) -> str:
+        """Who notices drift: client, oracle or none."""
+        found = self.lifecycle.detector
+        return ("client" if self.events.drifts else "none") if found == "auto" else found
 
     def build_algorithm(self) -> Algorithm:
         """The algorithm this experiment runs."""

@@ -18,6 +18,7 @@ from feddag.core.params import Params
 from feddag.core.seeds import Seed
 from feddag.core.task import Client
 from feddag.learning.backends import native_sgd, select_backend
+from feddag.learning.dpsgd import check_plain, noisy_gradients
 from feddag.learning.losses import Loss, cross_entropy
 from feddag.learning.modules import Batch, LoadedNetwork
 from feddag.learning.prior import LabelPrior
@@ -46,15 +47,25 @@ def sgd(
     every gradient. `local.optimiser` is that of torch.optim, fresh in each call. `epoch_losses`, if given,
     receives the mean loss of every epoch. `client.backend` says who computes: batches are the same, each
     backend draws dropout from its own generator. `local.lr` is the rate of this round, whatever the schedule.
-    `local.prior_correction` is explained in feddag.learning.prior.
+    `local.prior_correction` is explained in feddag.learning.prior. A client whose privacy asks for it trains
+    with noisy gradients (feddag.learning.dpsgd).
     """
     if len(client.train) == 0:
         return params
+    seed = seed or client.seed
+    if client.privacy is not None and client.privacy.trains_noisily:
+        check_plain(
+            another_loss=loss is not cross_entropy,
+            sample_weights=sample_weights is not None,
+            correction=correction is not None,
+            prior_correction=local.prior_correction,
+            losses=epoch_losses is not None,
+        )
+        return _noisy_sgd(client, params, local, client.network(network), train, proximal, seed)
     prior = LabelPrior.of(client, params, local.prior_correction)
     start = prior.added(params)
     if proximal is not None:
         proximal = (proximal[0], prior.added(proximal[1]))
-    seed = seed or client.seed
     module = client.network(network)
     selected = select_backend(
         client.backend,
@@ -70,6 +81,7 @@ def sgd(
         trained, values = native_sgd(
             selected.plan, module, start, client.train, steps, local, train, sample_weights, proximal, seed
         )
+        client.work.samples += sum(len(rows) for _, rows in steps)
         if epoch_losses is not None:
             epoch_losses.extend(_epoch_means(steps, values))
         return prior.removed(trained, params, train)
@@ -89,12 +101,33 @@ def sgd(
             batch = Batch(client.train, rows, {name: f[rows] for name, f in known.items()}, weights, prepared)
             value = loss(model, batch)
             step(model.gradient(value))
+            client.work.samples += len(rows)
             if epoch_losses is not None:
                 done.append((epoch, rows))
                 values.append(value.item())
     if epoch_losses is not None:
         epoch_losses.extend(_epoch_means(done, values))
     return prior.removed(model.params(), params, train)
+
+
+def _noisy_sgd(
+    client: Client,
+    params: Params,
+    local: LocalTraining,
+    module: torch.nn.Module,
+    train: tuple[str, ...],
+    proximal: tuple[float, Params] | None,
+    seed: Seed,
+) -> Params:
+    """The same loop over gradients that hide single samples; weight decay and proximal term need no noise."""
+    with (seed / "training").ambient():
+        model = LoadedNetwork(module, params, train)
+        step = (MomentumStep if local.optimiser == "sgd" else AdamStep)(model, local, proximal)
+        known = model.frozen_features(client.train)
+        part = "/".join(seed.path[len(client.seed.path) :])
+        for gradient in noisy_gradients(model, client, local, known, part):
+            step(gradient)
+    return model.params()
 
 
 def _epoch_means(steps: list[tuple[int, Tensor]], values: list[float]) -> list[float]:

@@ -8,6 +8,7 @@ The client holds the guard, not the server. Its own limits (`limits.toml`) come 
 
 import dataclasses
 import hashlib
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from feddag.core.deployment import LocalTraining
 from feddag.core.engine import Exchange
 from feddag.core.errors import FederationError
 from feddag.core.message import Kind, is_message
@@ -132,10 +134,19 @@ class Guard:
                 raise Refused(f"{whose} would be exceeded by {NAMES[kind]} (ε = {total:.3g})")
         self.entries.append(entry)
 
-    def training(self, rate: float, steps: int, part: str) -> Noise:
-        """The noise of one DP-SGD training, which is accounted with it."""
-        self.spend(Kind.UPDATE, Spend(DPSGD, self.options.update.noise, rate, steps), f"training {part}")
-        return Noise(self.noise.seed / "training" / part if self.noise.seed is not None else None)
+    def training(
+        self, client: Client, local: LocalTraining, part: str
+    ) -> tuple[float, int, float, float, Noise]:
+        """Sampling rate, steps, clipping norm, deviation and noise of one DP-SGD training, accounted here.
+
+        The number of samples that rate and steps depend on is the noisy one, which may be told.
+        """
+        examples = int(self.histogram(client).sum())
+        rate, steps = sampling(examples, local)
+        update = self.options.update
+        self.spend(Kind.UPDATE, Spend(DPSGD, update.noise, rate, steps), f"training {part}")
+        seed = None if self.noise.seed is None else self.noise.seed / "training" / part
+        return rate, steps, update.clip, update.noise, Noise(seed)
 
     @property
     def trains_noisily(self) -> bool:
@@ -191,7 +202,7 @@ class Guard:
             if how == "at-least-50":
                 self._note(kind, "at-least-50")
                 return item
-            if not any(item is made for made in self._released):
+            if item.size and not any(item is made for made in self._released):  # nothing tells nothing
                 raise Refused(f"task '{self.task.name}' sends principal vectors that nobody has protected")
             return item
         return self._update(item, f)
@@ -248,6 +259,13 @@ class Guard:
             self.client, f"{self.question}:{kind} {part}", self.round, self.task.name, str(kind), mechanism,
             **numbers,
         )  # fmt: skip
+
+
+def sampling(examples: int, local: LocalTraining) -> tuple[float, int]:
+    """Probability of a sample to be in a batch, and number of batches, for so many samples."""
+    n = max(examples, 1)
+    steps = local.local_steps or local.local_epochs * math.ceil(n / local.batch_size)
+    return min(1.0, local.batch_size / n), steps
 
 
 def _zeros(item: Any) -> Any:

@@ -2,11 +2,14 @@
 """One run in its folder, from the last valid checkpoint to the result, whoever carries the questions."""
 
 import contextlib
+import time
 from pathlib import Path
 from typing import Any
 
 from feddag.core.engine import Engine, Presence
 from feddag.core.errors import FederationError, Interrupted, InvalidInput, cannot_write
+from feddag.core.plugins import folder_name
+from feddag.experiment.settings import Experiment
 from feddag.runs.checkpoint import latest_checkpoint
 from feddag.runs.driver import Driver, Watch
 from feddag.runs.events import EventLog, LogPrefix
@@ -60,6 +63,8 @@ def _run_to_the_end(driver: Driver, folder: Path, facts: Facts, go_on: str) -> N
         with contextlib.suppress(FederationError):  # the first error says what is wrong
             driver.checkpoint()
         raise
+    except ConnectionError:  # the way to the clients, not a file
+        raise
     except OSError as error:  # a file of the result
         raise cannot_write(Path(error.filename or folder), error) from error
 
@@ -74,3 +79,16 @@ def _check_same(folder: Path, prepared: Prepared, facts: Facts, settings_then: s
             raise InvalidInput(
                 f"the checkpoint in {folder} was made with other {what}: restore them, or start a new run"
             )
+
+
+def new_folder(root: Path, experiment: Experiment) -> Path:
+    """A free run folder: root/<algorithm>/<dataset>/<time>-<name>."""
+    stamp = time.strftime("%Y%m%d-%H%M%S")
+    method, data = folder_name(experiment.algorithm.name), folder_name(experiment.data.name)
+    return free_path(root / method / data / f"{stamp}-{experiment.name}")
+
+
+def free_path(base: Path) -> Path:
+    """The path, or the first one with a number behind it that is free."""
+    candidates = (base, *(base.with_name(f"{base.name}-{i}") for i in range(2, 1000)))
+    return next(path for path in candidates if not path.exists())

@@ -2,11 +2,27 @@
 """The report of run folders: everything that is needed is read from the folders."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from feddag.core.errors import InvalidInput, cannot_write
-from feddag.reporting.pages.report.run_data import labelled, read_run
+from feddag.core.errors import FederationError, InvalidInput, cannot_write
+from feddag.reporting.pages.report.run_data import RunData, labelled, read_run
 from feddag.reporting.pages.report.write import write_report
+
+
+def with_clusters(run: RunData) -> RunData:
+    """The run with the clusters of its newest checkpoint, if it is not finished and they can be read."""
+    if run.result or run.labels or not (run.folder / "checkpoints").is_dir():
+        return run
+    from feddag.reporting.pages.why import why_block
+    from feddag.runs.result import found_clusters
+    from feddag.runs.simulate import newest_state
+
+    try:
+        found = found_clusters(*newest_state(run.folder))
+    except (FederationError, OSError):  # no clusters, no checkpoint yet, or the data are not here
+        return run
+    return replace(run, labels=found[0].clusters.labels(), clustering=why_block(*found))
 
 
 def write_report_of(folders: Sequence[Path], path: Path) -> Path:
@@ -14,7 +30,8 @@ def write_report_of(folders: Sequence[Path], path: Path) -> Path:
     if not folders:
         raise InvalidInput("no run folder was named: at least one is needed")
     folders = list(dict.fromkeys(folders))
-    runs = [read_run(folder, label) for folder, label in zip(folders, labelled(folders), strict=True)]
+    names = zip(folders, labelled(folders), strict=True)
+    runs = [with_clusters(read_run(folder, label)) for folder, label in names]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

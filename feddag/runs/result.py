@@ -2,20 +2,23 @@
 """What a finished run leaves: scores of the final and the chosen round, models, tables, the clustering."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from feddag.core import codec
 from feddag.core.algorithm import FindsClusters
+from feddag.core.clustering import Clustering
 from feddag.core.engine import Exchange
 from feddag.core.errors import FederationError, InvalidInput, InvalidMessage, QuorumMissed
 from feddag.core.files import write_durably
 from feddag.core.task import ClientId
 from feddag.learning.evaluation import evaluate
+from feddag.privacy.account import by_cluster
 from feddag.reporting.pages.clustering import PlantedTruth, write_clustering_page
 from feddag.reporting.tables.clients import clients_csv, remarks_in
+from feddag.reporting.tables.lifecycle import Story, lifecycle_summary
 from feddag.reporting.tables.log import metrics_csv, read_events
 from feddag.reporting.tables.metrics import PROTOCOL
 from feddag.runs.checkpoint import label_of, load_checkpoint
@@ -23,6 +26,7 @@ from feddag.runs.driver import Driver
 from feddag.runs.prepare import Facts, Prepared
 from feddag.runs.saved_models import save_models
 
+LAST = 5  # evaluations whose mean a result holds: accuracy may swing by ten points between two rounds
 MOST_ON_A_PAGE = 1000  # clients; beyond, `feddag cluster RUN` draws the page when it is wanted
 
 
@@ -53,14 +57,20 @@ def write_result(driver: Driver, folder: Path, facts: Facts) -> None:
         "clusters": len(set(clusters.values())) if clusters else None,
         "protocol": PROTOCOL,
         "state_digest": codec.digest(driver.state),
+        **_protocol_facts(driver, events),
+        "client_epochs": round(sum(e["epochs"] for e in exchanges), 3),
+        "samples": sum(e["samples"] for e in exchanges),
         "bytes_down": sum(e["bytes_down"] for e in exchanges),
         "bytes_up": sum(e["bytes_up"] for e in exchanges),
         "failures": failures,
         "evaluation_failures": all_failures - failures,
         "unscored": final["unscored"],
+        "lifecycle": lifecycle_summary(Story.of(events)),
         "seconds": sum(e["seconds"] for e in events if e["event"] in ("start", "round")),
         **facts.about(),
     }
+    if driver.experiment.privacy.on:
+        result["privacy"] = _privacy(result.get("privacy", {}), events, clusters_now)
     write_durably(folder / "metrics.csv", metrics_csv(log).encode())
     remarks = remarks_in(events)
     remarks |= {client: ["newcomer", *remarks.get(client, ())] for client in joined.clients}
@@ -69,14 +79,47 @@ def write_result(driver: Driver, folder: Path, facts: Facts) -> None:
     write_durably(folder / "result.json", json.dumps(result, indent=1).encode())
     if clusters and len(clusters) <= MOST_ON_A_PAGE:
         try:
-            write_clusters(driver.prepared, driver.state, folder / "clustering", facts)
+            write_clusters(driver.prepared, driver.state, facts, folder / "clustering")
         except Exception as error:  # a picture that cannot be drawn must not cost anyone a result
             driver.watch({"event": "warning", "text": f"the clustering page could not be written: {error}"})
     driver.watch({"event": "finished", "folder": str(folder), **result})
 
 
-def write_clusters(prepared: Prepared, state: Any, folder: Path, facts: Facts) -> dict[str, Any]:
-    """Write the page that says who is with whom and why; the clustering as plain values."""
+def _protocol_facts(driver: Driver, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a table must know to compare this run: the last evaluations, adaptation, when a method can act."""
+    algorithm, experiment = driver.prepared.algorithm, driver.experiment
+    last = [e for e in events if e["event"] == "evaluation" and e["test"]["accuracy"] is not None][-LAST:]
+    keys = ("accuracy", "balanced_accuracy", "proportional_accuracy")
+    known = {k: [e["test"][k] for e in last if e["test"].get(k) is not None] for k in keys}
+    acts_from = getattr(algorithm, "acts_from", None)
+    clients = driver.presence.present(driver.progress.round)
+    means = {k: sum(values) / len(values) for k, values in known.items() if values}
+    return {
+        "last_five": {"rounds": [e["round"] for e in last], **means},
+        "adapts": any(algorithm.deploy(driver.state, c).adapt is not None for c in clients[:1]),
+        "acts_from": acts_from(experiment.num_rounds, experiment.fraction_train) if acts_from else None,
+    }
+
+
+def _privacy(
+    found: Mapping[str, Any], events: list[dict[str, Any]], clusters: Mapping[ClientId, int]
+) -> dict[str, Any]:
+    """What was planned, what the clients' ledgers say, and what was not summed."""
+    planned: dict[str, Any] = next(
+        (e["privacy"] for e in events if e["event"] == "started" and "privacy" in e), {}
+    )
+    notes = [e["notes"] for e in events if e["event"] in ("start", "round", "newcomers")]
+    refused = [sum_ for note in notes for sum_ in note.get("refused_sums", ())]
+    account = {key: value for key, value in planned.items() if key != "lines"} | dict(found)
+    account["refused_sums"] = len(refused)
+    account["clusters"] = by_cluster(account.get("clients", {}), clusters)
+    return account
+
+
+def found_clusters(
+    prepared: Prepared, state: Any, facts: Facts
+) -> tuple[Clustering, PlantedTruth | None, tuple[str, ...]]:
+    """The clusters in use, the planted groups where they are known, and the names of the classes."""
     algorithm = prepared.algorithm
     if not isinstance(algorithm, FindsClusters):
         name = prepared.experiment.algorithm.name
@@ -85,8 +128,14 @@ def write_clusters(prepared: Prepared, state: Any, folder: Path, facts: Facts) -
         )
     planted = facts.planted()
     truth = PlantedTruth(planted, facts.group_names()) if planted else None
+    return algorithm.clustering(state), truth, prepared.problem.class_names
+
+
+def write_clusters(prepared: Prepared, state: Any, facts: Facts, folder: Path) -> dict[str, Any]:
+    """Write the page that says who is with whom and why; the clustering as plain values."""
+    found = found_clusters(prepared, state, facts)
     try:
-        return write_clustering_page(folder, algorithm.clustering(state), truth, prepared.problem.class_names)
+        return write_clustering_page(folder, *found)
     except OSError as error:
         raise FederationError(f"the folder {folder} cannot be written: {error.strerror or error}") from error
 

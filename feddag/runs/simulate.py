@@ -16,18 +16,19 @@ from feddag.core.algorithm import FindsClusters
 from feddag.core.errors import InvalidInput, cannot_write
 from feddag.core.files import lock_folder, write_durably
 from feddag.core.host import describe_machine
-from feddag.core.plugins import folder_name
 from feddag.engines.memories import Memories
 from feddag.experiment.settings import Experiment
+from feddag.reporting.pages.report.run_data import HOLDINGS
 from feddag.reporting.tables.metrics import PROTOCOL
 from feddag.runs.checkpoint import latest_checkpoint
-from feddag.runs.drive import drive
+from feddag.runs.drive import drive, free_path, new_folder
 from feddag.runs.driver import Driver, Watch
 from feddag.runs.events import EventLog
 from feddag.runs.given_data import settings_for
+from feddag.runs.prepare import Prepared
 from feddag.runs.result import write_clusters
 from feddag.runs.run import Run
-from feddag.runs.simulation import SimulatedEngine, Simulation, SimulationFacts, build
+from feddag.runs.simulation import SimulatedEngine, Simulation, SimulationFacts, build, who_holds_what
 
 SETTINGS_DIGEST = ".experiment.sha256"  # of the settings that a run was started with
 
@@ -48,14 +49,20 @@ def run(
     experiment = settings_for(experiment, data)
     if folder is not None and Path(folder).exists():
         raise InvalidInput(f"the run folder {folder} exists: choose another, or use 'feddag resume {folder}'")
+    if experiment.engine.name == "flower":
+        raise InvalidInput(
+            "engine.name = 'flower' means many machines: use feddag deploy init and deploy up --local, or "
+            "simulate with --set engine.name=process"
+        )
     simulation = build(experiment, data)
-    folder = Path(folder) if folder else _new_folder(Path(root), experiment)
+    folder = Path(folder) if folder else new_folder(Path(root), experiment)
     try:
         (folder / "checkpoints").mkdir(parents=True)
     except OSError as error:
         raise InvalidInput(f"the run folder {folder} cannot be made: {error.strerror}") from None
     write_durably(folder / SETTINGS_DIGEST, experiment.digest.encode())
     write_durably(folder / "experiment.json", json.dumps(experiment.settings(), indent=1).encode())
+    write_durably(folder / HOLDINGS, json.dumps(who_holds_what(simulation.federation)).encode())
     _drive(simulation, folder, watch)
     return Run(folder)
 
@@ -66,7 +73,10 @@ def resume(folder: os.PathLike[str] | str, *, watch: Watch = lambda event: None,
     A run that was started with `data` from memory needs the same data again.
     """
     folder = Path(folder)
-    simulation = build(_experiment_of(folder, data), data)
+    experiment = _experiment_of(folder, data)
+    if experiment.engine.name == "flower":
+        raise InvalidInput(f"the run in {folder} is on many machines: go on with feddag deploy resume")
+    simulation = build(experiment, data)
     try:
         (folder / "checkpoints").mkdir(exist_ok=True)
     except OSError as error:
@@ -122,21 +132,23 @@ def _cluster_at_start(simulation: Simulation, folder: Path, watch: Watch) -> dic
         facts = SimulationFacts(simulation.federation, engine.memories)
         driver = Driver(simulation.prepared, engine, simulation.presence, folder, log, watch, facts)
         state = simulation.prepared.algorithm.start(driver.server(0, list(simulation.trainable)))
-        return write_clusters(simulation.prepared, state, folder, facts)
+        return write_clusters(simulation.prepared, state, facts, folder)
     finally:
         engine.close()
         log.close()
 
 
 def _clusters_of_run(run_folder: Path, folder: Path, data: Any) -> dict[str, Any]:
-    simulation = build(_experiment_of(run_folder, data), data)
-    found, _ = latest_checkpoint(run_folder / "checkpoints", simulation.prepared.state_class)
+    return write_clusters(*newest_state(run_folder, data), folder)
+
+
+def newest_state(folder: Path, data: Any = None) -> tuple[Prepared, Any, SimulationFacts]:
+    """The state of a run at its newest checkpoint, with what is needed to read it."""
+    simulation = build(_experiment_of(folder, data), data)
+    found, _ = latest_checkpoint(folder / "checkpoints", simulation.prepared.state_class)
     if found is None:
-        raise InvalidInput(
-            f"the run in {run_folder} has no checkpoint yet: go on with feddag resume {run_folder}"
-        )
-    facts = SimulationFacts(simulation.federation, Memories())
-    return write_clusters(simulation.prepared, found[1], folder, facts)
+        raise InvalidInput(f"the run in {folder} has no checkpoint yet: go on with feddag resume {folder}")
+    return simulation.prepared, found[1], SimulationFacts(simulation.federation, Memories())
 
 
 def _experiment_of(folder: Path, data: Any) -> Experiment:
@@ -154,19 +166,8 @@ def _experiment_of(folder: Path, data: Any) -> Experiment:
     return experiment
 
 
-def _new_folder(root: Path, experiment: Experiment) -> Path:
-    stamp = time.strftime("%Y%m%d-%H%M%S")
-    method, data = folder_name(experiment.algorithm.name), folder_name(experiment.data.name)
-    return _free(root / method / data / f"{stamp}-{experiment.name}")
-
-
 def _new_cluster_folder(experiment: Experiment) -> Path:
-    return _free(Path("clustering") / f"{time.strftime('%Y%m%d-%H%M%S')}-{experiment.name}")
-
-
-def _free(base: Path) -> Path:
-    candidates = (base, *(base.with_name(f"{base.name}-{i}") for i in range(2, 1000)))
-    return next(path for path in candidates if not path.exists())
+    return free_path(Path("clustering") / f"{time.strftime('%Y%m%d-%H%M%S')}-{experiment.name}")
 
 
 def _drive(simulation: Simulation, folder: Path, watch: Watch) -> None:
@@ -174,7 +175,7 @@ def _drive(simulation: Simulation, folder: Path, watch: Watch) -> None:
     with lock_folder(folder):
         engine = simulation.open_engine(folder / "memories")
         try:
-            facts = SimulationFacts(simulation.federation, engine.memories, simulation.site)
+            facts = SimulationFacts(simulation.federation, engine.memories, engine.site)
             about = _describe(simulation, engine, folder)
             drive(simulation.prepared, engine, simulation.presence, facts, folder, watch, about)
         finally:
@@ -183,8 +184,9 @@ def _drive(simulation: Simulation, folder: Path, watch: Watch) -> None:
 
 def _describe(simulation: Simulation, engine: SimulatedEngine, folder: Path) -> dict[str, Any]:
     """What a reader of the log must know: settings, data source, machine, versions."""
-    clients = simulation.clients
+    clients, plan = simulation.clients, simulation.privacy_plan()
     return {
+        **({"privacy": plan.plain()} if plan is not None else {}),
         "folder": str(folder),
         "experiment": simulation.experiment.settings(),
         "model": simulation.prepared.network.name,

@@ -23,7 +23,9 @@ from feddag.engines.perform import Site, client_at, single_threaded
 from feddag.engines.process import ProcessEngine
 from feddag.experiment.settings import Experiment
 from feddag.learning.evaluation import serve
+from feddag.privacy.account import account
 from feddag.privacy.guard import Protection
+from feddag.privacy.plan import Plan, make_plan
 from feddag.runs.given_data import federation_for
 from feddag.runs.prepare import Prepared, prepare
 from feddag.runs.presence import PlannedPresence, plan_presence
@@ -84,6 +86,20 @@ class Simulation:
         """Those of them that hold training samples."""
         return tuple(c for c in self.clients if self.presence.trains(c))
 
+    def privacy_plan(self) -> Plan | None:
+        """What will leave the clients at which ε; None where nothing is protected."""
+        experiment = self.experiment
+        if not experiment.privacy.on:
+            return None
+        return make_plan(
+            experiment.privacy,
+            self.prepared.algorithm,
+            experiment.training,
+            experiment.num_rounds,
+            experiment.fraction_train,
+            [len(self.federation.clients[client].train) for client in self.trainable],
+        )
+
     def open_engine(self, memories: Path | None = None) -> SimulatedEngine:
         """The engine that the experiment names; `memories` is where clients keep what they remember."""
         config = self.experiment.engine
@@ -104,8 +120,11 @@ class SimulationFacts:
     site: Site | None = None  # to adapt models; without it they are reported as the server sends them
 
     def about(self) -> dict[str, Any]:
-        """Where the data came from."""
-        return {"source": vars(self.federation.source)}
+        """Where the data came from, and what left whom."""
+        about: dict[str, Any] = {"source": vars(self.federation.source)}
+        if self.site is not None and self.site.privacy is not None:
+            about["privacy"] = account(self.site.privacy.options, self.site.privacy.ledger)
+        return about
 
     def digest(self) -> str:
         """SHA-256 of the data's source and of who holds which rows."""
@@ -137,12 +156,22 @@ class SimulationFacts:
         memory = self.memories.get(client)
         if deployment.adapt is None or self.site is None:
             return deployment.recall(memory)
-        asked = client_at(self.site, client, exchange, memory, sees_test=True)
+        asked = client_at(self.site, client, exchange, memory, sees_test=True, sees_validation=True)
         try:
             with single_threaded(), (asked.seed / "ambient").ambient():
                 return serve(asked, deployment)
         except Exception:  # then its evaluation has failed too, and has said why
             return deployment.recall(memory)
+
+
+def who_holds_what(federation: Federation) -> dict[str, Any]:
+    """Classes, training samples of each class and planted groups, as plain values for reports."""
+    return {
+        "class_names": list(federation.class_names),
+        "counts": dict(zip(federation.ids, federation.counts().tolist(), strict=True)),
+        "groups": {client: int(group) for client, group in federation.groups.items()},
+        "group_names": {int(group): name for group, name in federation.group_names.items()},
+    }
 
 
 def build(experiment: Experiment, data: Any = None) -> Simulation:

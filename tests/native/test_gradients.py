@@ -36,6 +36,10 @@ def exact_weights(module: nn.Module, generator: np.random.Generator) -> None:
         parameter.data = torch.tensor(values * scale, dtype=torch.float32)
 
 
+def random_numbers(*shape: int) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(1).standard_normal(shape, dtype=np.float32))
+
+
 def reference(module: nn.Module, x: Tensor, y: Tensor, weights: Tensor | None) -> tuple[float, Tensor]:
     """Loss and gradient by torch in float64."""
     exact = copy.deepcopy(module).double()
@@ -141,14 +145,50 @@ def test_wide_convolutions_use_every_register_tile(isa: str) -> None:
         assert_same_gradient(module, x, torch.from_numpy(generator.integers(0, 10, size=5)))
 
 
+@pytest.mark.parametrize("padding", [0, 1, 2])
+@pytest.mark.parametrize("channels", [16, 17, 32, 35])
+def test_many_channels_with_pooling(isa: str, channels: int, padding: int) -> None:
+    # Winograd's transformation in the forward pass, blocks of channels in the backward pass where they fill
+    # vectors; groups of windows that begin and end inside a sample, and a last group that is smaller.
+    layers = [nn.Conv2d(1, channels, 1), nn.ReLU(), nn.Conv2d(channels, 33, 3, padding=padding)]
+    layers += [nn.MaxPool2d(2), nn.ReLU(), nn.Conv2d(33, 5, 3, padding=1), nn.ReLU(), nn.Flatten()]
+    features = nn.Sequential(*layers)(torch.zeros(1, 1, 11, 8)).shape[1]
+    module = TwoEncoders(nn.Sequential(*layers), None, features)
+    generator = np.random.default_rng(channels)
+    for batch in (1, 6, 41):
+        exact_weights(module, generator)
+        x = torch.from_numpy(generator.integers(-1, 2, size=(batch, 1, 11, 8)).astype(np.float32))
+        assert_same_gradient(module, x, torch.from_numpy(generator.integers(0, 10, size=batch)))
+
+
+def test_a_sample_has_the_same_features_in_every_batch(isa: str) -> None:
+    layers = [
+        nn.Conv2d(3, 20, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(20, 40, 3),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+    ]
+    module = TwoEncoders(nn.Sequential(*layers), None, 40 * 4)
+    for parameter in module.parameters():
+        parameter.data = random_numbers(*parameter.shape)
+    plan, x = native.describe(module, (3, 14, 14)), random_numbers(50, 3, 14, 14)
+    together = native.forward(plan, flat(module), x)
+    alone = torch.cat([native.forward(plan, flat(module), x[i : i + 1]) for i in range(len(x))])
+    assert torch.equal(together, alone)
+
+
 def test_one_dimensional_windows(isa: str) -> None:
-    layers = [nn.Conv1d(3, 6, 5, padding=2), nn.ReLU(), nn.MaxPool1d(2), nn.Conv1d(6, 9, 3), nn.ReLU()]
-    layers += [nn.MaxPool1d(3), nn.Flatten(), nn.Linear(27, 7), nn.ReLU()]
-    module = TwoEncoders(nn.Sequential(*layers), None, 7)
-    generator = np.random.default_rng(1)
-    exact_weights(module, generator)
-    x = torch.from_numpy(generator.integers(-2, 3, size=(23, 3, 24)).astype(np.float32))
-    assert_same_gradient(module, x, torch.from_numpy(generator.integers(0, 10, size=23)))
+    for channels, kernel in [(6, 3), (16, 3), (32, 5)]:  # the last two in blocks of channels
+        layers = [nn.Conv1d(3, channels, 5, padding=2), nn.ReLU(), nn.MaxPool1d(2)]
+        layers += [nn.Conv1d(channels, 9, kernel), nn.ReLU(), nn.MaxPool1d(3), nn.Flatten()]
+        features = nn.Sequential(*layers)(torch.zeros(1, 3, 24)).shape[1]
+        module = TwoEncoders(nn.Sequential(*layers, nn.Linear(features, 7), nn.ReLU()), None, 7)
+        generator = np.random.default_rng(1)
+        exact_weights(module, generator)
+        x = torch.from_numpy(generator.integers(-2, 3, size=(23, 3, 24)).astype(np.float32))
+        assert_same_gradient(module, x, torch.from_numpy(generator.integers(0, 10, size=23)))
 
 
 def test_vectors_and_logistic_regression(isa: str) -> None:

@@ -45,6 +45,7 @@ class PlantedGroups:
     groups: np.ndarray | None = None
     holds_NC: np.ndarray | None = None
     names: tuple[str, ...] = ("all alike",)  # of the groups, in words
+    label_sets: tuple[tuple[int, ...], ...] = ()  # the classes of each group, where they make the group
     notes: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -152,7 +153,7 @@ def _groups_from_sets(
     unheld = np.flatnonzero(~holds_GC.any(axis=0))
     notes = {"unused labels": " ".join(map(str, unheld))} if len(unheld) else {}
     names = tuple("labels " + " ".join(map(str, labels)) for labels in label_sets)
-    return PlantedGroups(groups=member, holds_NC=holds_GC[member], names=names, notes=notes)
+    return PlantedGroups(member, holds_GC[member], names, tuple(label_sets), notes)
 
 
 # -- dealing -------------------------------------------------------------------------------------------

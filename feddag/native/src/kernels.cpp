@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // This file is compiled once per instruction set; FEDDAG_ISA is the name of its table.
-#include "conv.h"
+#include "conv_backward.h"
 #include "linear.h"
+#include "winograd.h"
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)

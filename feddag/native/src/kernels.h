@@ -29,10 +29,11 @@ struct LinearShape {
 
 // Temporary memory of conv_backward: per output channel, a list of the pixels that have a gradient.
 struct Live {
-  int32_t* patch;   // where the input patch of the pixel starts
+  int32_t* patch;   // where the input patch of the pixel starts, in floats
   float* gradient;
   int* count;       // per channel
   int64_t room;     // space per channel: one entry more than the longest list needs
+  float* block;     // of in_blocks(): one block of channels of the inputs of a group, and of their gradients
 };
 
 struct UpdateRule {
@@ -43,10 +44,10 @@ struct Kernels {
   int lanes;
   // weights [out][kernel_h][run_padded] -> the order in which conv_forward reads them
   void (*conv_arrange)(const ConvShape*, const float* weight, float* arranged);
-  // patch[sample][pixel][out_padded]: where the input patch of the largest value starts in the sample, or -1 if ReLU
-  // made it zero (patch may be null); rows: temporary memory for pool_h rows of one channel block
+  // patch[sample][window][out_padded]: the pixel of the sample where the input patch of the largest value starts, or -1
+  // if ReLU made it zero (patch may be null); scratch: temporary memory of scratch_size() floats
   void (*conv_forward)(const ConvShape*, int samples, const float* in, const float* arranged, const float* bias,
-                       float* out, int32_t* patch, float* rows);
+                       float* out, int32_t* patch, float* scratch);
   // adds to grad_weight and grad_bias; overwrites grad_in, which may be null; live: temporary memory
   void (*conv_backward)(const ConvShape*, int samples, const float* in, const int32_t* patch, const float* grad_out,
                         const float* weight, float* grad_weight, float* grad_bias, float* grad_in, Live live);
@@ -60,8 +61,54 @@ struct Kernels {
   void (*sgd)(int64_t size, const UpdateRule*, float* weight, float* velocity, float* gradient, const float* center);
 };
 
-// conv_backward processes groups of samples; the inputs of one group have at most this size and stay in the
-// first-level cache while all output channels use them.
+// ---- decisions and sizes that network.cpp and the kernels share (static: lanes.h gives the reason)
+
+// Number of pixels of one sample, with border and with what follows it to fill whole vectors.
+static inline int64_t input_pixels(const ConvShape& s) { return s.in_sample / s.in_channels; }
+
+// Whether conv_backward processes the input channels in blocks: for small kernels whose channels fill whole vectors.
+static inline bool in_blocks(const ConvShape& s, int lanes) {
+  const bool small = (s.kernel_h == 3 && s.kernel_w == 3) || (s.kernel_h == 1 && (s.kernel_w == 3 || s.kernel_w == 5));
+  return small && s.in_channels % lanes == 0;
+}
+
+// conv_backward processes groups of samples; the inputs of one group (in_blocks: one block of their channels) have at
+// most this size and stay in the first-level cache while all output channels use them.
 inline constexpr int64_t BACKWARD_GROUP_FLOATS = 4096;
+
+static inline int64_t backward_group(const ConvShape& s, int lanes) {
+  const int64_t sample = in_blocks(s, lanes) ? input_pixels(s) * lanes : s.in_sample;
+  return sample < BACKWARD_GROUP_FLOATS ? BACKWARD_GROUP_FLOATS / sample : 1;
+}
+
+// Whether the forward pass uses winograd.h: 16 instead of 36 multiplications per pooling window. With few channels the
+// transformations would cost more than they save.
+static inline bool by_winograd(const ConvShape& s) {
+  return s.kernel_h == 3 && s.kernel_w == 3 && s.pool_h == 2 && s.pool_w == 2 && s.in_channels >= 16;
+}
+
+// winograd.h processes whole rows of pooling windows, about this many windows at a time: their inputs and products stay
+// in the second-level cache, and one block of weights stays in the first-level cache.
+inline constexpr int WINOGRAD_WINDOWS = 36;
+inline constexpr int WINOGRAD_ELEMENTS = 16;
+
+static inline int winograd_rows(const ConvShape& s) { return s.out_w < WINOGRAD_WINDOWS ? WINOGRAD_WINDOWS / s.out_w : 1; }
+
+constexpr int CONV_BLOCK = 2;  // number of output vectors that conv_forward computes together
+
+static inline int64_t arranged_size(const ConvShape& s) {
+  return (int64_t)(by_winograd(s) ? WINOGRAD_ELEMENTS * s.in_channels : s.kernel_h * s.run) * s.out_padded;
+}
+
+static inline int64_t scratch_size(const ConvShape& s, int lanes) {
+  const int64_t rows = (int64_t)s.pool_h * s.out_w * s.pool_w * CONV_BLOCK * lanes;
+  if (!by_winograd(s)) return rows;
+  const int64_t channels = (s.in_channels + lanes - 1) / lanes * lanes;
+  return rows + WINOGRAD_ELEMENTS * winograd_rows(s) * s.out_w * (CONV_BLOCK * lanes + channels);
+}
+
+static inline int64_t block_size(const ConvShape& s, int lanes) {
+  return in_blocks(s, lanes) ? backward_group(s, lanes) * input_pixels(s) * 2 * lanes : 0;
+}
 
 }  // namespace feddag

@@ -75,4 +75,16 @@ INLINE Four sum_lanes_of_four(Vec a, Vec b, Vec c, Vec d) {
   return SHUFFLE(ab, cd, 0, 1, 4, 5) + SHUFFLE(ab, cd, 2, 3, 6, 7);
 }
 
+// Transposes 4 x 4 floats.
+INLINE void transpose_four(const float* from, int64_t from_row, float* to, int64_t to_row) {
+  const Four a = *(const LooseFour*)from, b = *(const LooseFour*)(from + from_row);
+  const Four c = *(const LooseFour*)(from + 2 * from_row), d = *(const LooseFour*)(from + 3 * from_row);
+  const Four ac_low = SHUFFLE(a, c, 0, 4, 1, 5), ac_high = SHUFFLE(a, c, 2, 6, 3, 7);
+  const Four bd_low = SHUFFLE(b, d, 0, 4, 1, 5), bd_high = SHUFFLE(b, d, 2, 6, 3, 7);
+  *(LooseFour*)to = SHUFFLE(ac_low, bd_low, 0, 4, 1, 5);
+  *(LooseFour*)(to + to_row) = SHUFFLE(ac_low, bd_low, 2, 6, 3, 7);
+  *(LooseFour*)(to + 2 * to_row) = SHUFFLE(ac_high, bd_high, 0, 4, 1, 5);
+  *(LooseFour*)(to + 3 * to_row) = SHUFFLE(ac_high, bd_high, 2, 6, 3, 7);
+}
+
 INLINE float sum_lanes(Vec v) { return sum_lanes_of_four(v, Vec{}, Vec{}, Vec{})[0]; }

@@ -34,7 +34,7 @@ void Buffer<T>::allocate(int64_t size) {
 Network::Network(const NetworkSpec& spec, const StageSpec* stages, const Kernels& kernels, int rows, bool training)
     : spec_(spec), kernels_(kernels), rows_(rows), training_(training) {
   const int64_t lanes = kernels.lanes;
-  int64_t packed = 0, arranged = 0, scratch = 0, live = 0, channels = 0;
+  int64_t packed = 0, arranged = 0, scratch = 0, live = 0, channels = 0, block = 0;
   auto reserve = [&](int64_t size) {
     const int64_t place = packed;
     packed += round_up(size, lanes);
@@ -69,10 +69,10 @@ Network::Network(const NetworkSpec& spec, const StageSpec* stages, const Kernels
         s.units = c * h * w;
         s.weight_size = (int64_t)k.out_channels * k.kernel_h * k.run_padded;
         s.arranged = arranged;
-        arranged += (int64_t)k.kernel_h * k.run * k.out_padded;
-        scratch = std::max(scratch, (int64_t)k.pool_h * w * k.pool_w * 2 * lanes);
-        const int64_t group = std::max<int64_t>(1, BACKWARD_GROUP_FLOATS / k.in_sample);
-        s.live_room = group * h * w + 1;
+        arranged += arranged_size(k);
+        scratch = std::max(scratch, scratch_size(k, (int)lanes));
+        block = std::max(block, block_size(k, (int)lanes));
+        s.live_room = backward_group(k, (int)lanes) * h * w + 1;
         live = std::max(live, s.live_room * c);
         channels = std::max<int64_t>(channels, c);
         s.in.allocate(rows * k.in_sample);
@@ -137,6 +137,7 @@ Network::Network(const NetworkSpec& spec, const StageSpec* stages, const Kernels
     live_patch_.allocate(live);
     live_gradient_.allocate(live);
     live_count_.allocate(channels);
+    live_block_.allocate(block);
   }
 }
 
@@ -359,7 +360,8 @@ void Network::backward(const TrainingJob& job, int count) {
                 d[b * k.out_sample + k.out_origin + y * k.out_row + u] *= scale[(int64_t)b * s.units + y * line + u];
         kernels_.conv_backward(&k, count, s.in.get(), s.patch.get(), d, weight_ + s.weight, gradient_ + s.weight,
                                gradient_ + s.bias, s.grad_in.get(),
-                               Live{live_patch_.get(), live_gradient_.get(), live_count_.get(), s.live_room});
+                               Live{live_patch_.get(), live_gradient_.get(), live_count_.get(), s.live_room,
+                                    live_block_.get()});
       } else {
         for (int b = 0; b < count; b++) {
           float* g = d + b * s.linear.out_sample;

@@ -102,7 +102,7 @@ class Network {
   Buffer<float> weight_, velocity_, gradient_, center_, arranged_;
   Buffer<float> features_, grad_features_, logits_, grad_logits_, scratch_;
   Buffer<int32_t> live_patch_;
-  Buffer<float> live_gradient_;
+  Buffer<float> live_gradient_, live_block_;
   Buffer<int> live_count_;
 
   template <class Visit> void each_tensor(Visit) const;

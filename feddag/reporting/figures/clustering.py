@@ -79,7 +79,7 @@ def draw_tree(
     figure = Figure(figsize=(10.8, 4.2), layout="constrained")
     axes, strip = figure.subplots(2, 1, height_ratios=(24, 1), sharex=True)
     order_N = leaf_order(linkage_matrix, n)
-    axes.add_collection(LineCollection(_merge_lines(linkage_matrix, order_N), colors="#666666", linewidths=1))
+    axes.add_collection(LineCollection(merge_lines(linkage_matrix, order_N), colors="#666666", linewidths=1))
     axes.axhline(threshold, color=RED, linestyle="--", label=f"cut at {threshold:.3g}")
     axes.legend(loc="upper right")
     top = max(float(linkage_matrix[:, 2].max()), threshold if np.isfinite(threshold) else 0)
@@ -95,7 +95,7 @@ def draw_tree(
     return figure
 
 
-def _merge_lines(linkage_matrix: np.ndarray, order_N: np.ndarray) -> list[list[tuple[float, float]]]:
+def merge_lines(linkage_matrix: np.ndarray, order_N: np.ndarray) -> list[list[tuple[float, float]]]:
     """One bracket per merge. A loop instead of a recursion, because chains of clients can be long."""
     n = len(order_N)
     across, up = np.zeros(2 * n - 1), np.zeros(2 * n - 1)

@@ -30,13 +30,17 @@ def write_clustering_page(
     truth: PlantedTruth | None = None,
     class_names: Sequence[str] = (),
 ) -> dict[str, Any]:
-    """Write index.html, clustering.json and every figure as PNG and SVG; return the summary.
+    """Write index.html, clustering.json, report.json and every figure as PNG and SVG; return the summary.
+
+    report.json is the part of a run's report that explains the clusters.
 
     The summary holds plain values: the content of clustering.json, and "page", the path of index.html.
     """
     from feddag.reporting.pages.content import page_content
     from feddag.reporting.pages.pictures import draw_pictures
     from feddag.reporting.pages.render import render
+    from feddag.reporting.pages.section import save_block
+    from feddag.reporting.pages.why import why_block
 
     facts = cut_facts(clustering)
     names = named_classes(clustering, class_names)
@@ -45,6 +49,7 @@ def write_clustering_page(
     pictures = draw_pictures(folder, clustering, facts, names)
     content = page_content(clustering, summary, truth, facts, names, pictures)
     (folder / "clustering.json").write_text(json.dumps(summary, indent=1, allow_nan=False))
+    save_block(folder / "report.json", why_block(clustering, truth, class_names))
     page = folder / "index.html"
     page.write_text(render("clustering.html", content), encoding="utf-8")
     return {**summary, "page": str(page)}

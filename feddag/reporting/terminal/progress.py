@@ -95,6 +95,10 @@ class Watcher:
             f"model {event['model']}, engine {experiment['engine']['name']}, seed {experiment['seed']}"
         )
         self._line(f"folder {event['folder']}")
+        for line in event.get("privacy", {}).get("lines", ()):
+            self._line(line)
+        for text in event.get("privacy", {}).get("warnings", ()):
+            self._warn(text)
         engine = experiment["engine"]
         self.duration.workers = 1 if engine["name"] == "inline" else engine.get("workers") or num_cores()
         if event["clients_without_samples"]:
@@ -177,7 +181,7 @@ class Watcher:
             self._bar.stop()
         if not self.quiet:
             self.console.print(result_table(event))
-            say(self.console, f"clusters and single clients: feddag show {event['folder']}")
+            say(self.console, f"a page about it: feddag report {event['folder']}")
         say(self.console, f"results in {event['folder']}")
 
 
@@ -208,7 +212,8 @@ def result_table(result: Event) -> TextTable:
     table.note(
         "".join(f"{sentence}; " for sentence in missing)
         + f"{megabytes(result['bytes_down'])} down, {megabytes(result['bytes_up'])} up, "
-        f"{result['seconds']:.1f} s in {plural(result['rounds'], 'round')}, {failures}"
+        + (f"{result['client_epochs']:,.0f} client-epochs, " if "client_epochs" in result else "")
+        + f"{result['seconds']:.1f} s in {plural(result['rounds'], 'round')}, {failures}"
         + (f", {in_evaluation:,} of them in evaluation" if in_evaluation else "")
     )
     return table

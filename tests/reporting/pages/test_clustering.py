@@ -86,7 +86,7 @@ def test_a_full_clustering_gives_page_values_and_every_figure_twice(whole) -> No
         "graph",
     }  # fmt: skip
     pictures = {f"{stem}.{ending}" for stem in stems for ending in ("png", "svg")}
-    assert files(folder.parent) == {"index.html", "clustering.json"} | pictures
+    assert files(folder.parent) == {"index.html", "clustering.json", "report.json"} | pictures
     for stem in stems:
         check_png(folder / f"{stem}.png")
         check_svg(folder / f"{stem}.svg")

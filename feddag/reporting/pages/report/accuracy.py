@@ -33,7 +33,7 @@ def block(runs: Sequence[RunData]) -> Block | None:
             name = label if len(runs) > 1 else "accuracy, mean over clients"
             traces.append(line(name, x, [e.test["accuracy"] for e in evaluations], colour))
         layout: dict[str, Any] = {"xaxis": axis(title), "yaxis": share_axis("accuracy")}
-        layout |= {"hovermode": "x unified", "showlegend": len(traces) > 1}
+        layout |= {"hovermode": "x unified", "showlegend": sum("name" in trace for trace in traces) > 1}
         plots.append(Plot(f"accuracy-against-{key}", f"Against {key}", traces, layout, 360))
     return Block(sentences=[_sentence(runs, scored)], plots=plots)
 

@@ -4,17 +4,23 @@
 import json
 import re
 import tomllib
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from feddag.core.errors import InvalidInput
+from feddag.reporting.pages.clustering import PlantedTruth, write_clustering_page
 from feddag.reporting.pages.report.run_data import labelled, read_run
 from feddag.reporting.pages.report.settings import as_toml
 from feddag.reporting.pages.report.write import SECTIONS, report_html
+from feddag.reporting.pages.section import load_block, save_block
+from feddag.reporting.pages.why import MOST_CELLS, thinned, why_block
 from feddag.runs.report import write_report_of
 from tests.reporting.run_folders import run_folder
+from tests.reporting.toys import clients, full_clustering
 
 
 class Content(HTMLParser):
@@ -61,7 +67,8 @@ def whole(tmp_path_factory) -> Content:
 
 
 def test_a_finished_run_has_every_section_that_is_for_one_run(whole) -> None:
-    for_several = {"runs", "differences", "why"}  # the toy has no clustering to explain
+    # The toy has no clustering to explain, and nobody joins or leaves.
+    for_several = {"runs", "differences", "why", "lifecycle"}
     assert whole.sections == [maker.key for maker in SECTIONS if maker.key not in for_several]
 
 
@@ -161,3 +168,46 @@ def test_a_folder_that_is_no_run_is_refused_in_one_sentence(tmp_path: Path) -> N
     with pytest.raises(InvalidInput, match="is not a run folder: it has no experiment"):
         write_report_of([tmp_path], tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
+
+
+# -- the clustering as a part of the report --------------------------------------------------------------
+
+
+def test_the_clustering_is_explained_inside_the_report(tmp_path: Path) -> None:
+    folder = run_folder(tmp_path / "run", clients=list(clients(8)))
+    truth = PlantedTruth({c: int(i >= 4) for i, c in enumerate(clients(8))}, {0: "shirts", 1: "boots"})
+    write_clustering_page(folder / "clustering", full_clustering(8), truth, ("shirt", "boot", "bag"))
+    page = report(folder)
+    assert "why" in page.sections
+    assert "8 clients in 2 clusters of 4 and 4 clients" in page.text
+    assert {"distances-1", "distances-2", "tree", "thresholds-counts", "weights", "graph"} <= set(page.plots)
+    assert page.plots["classes-of-clusters"]["data"][0]["y"] == ["shirt", "boot", "bag"]
+    assert "shirts" in page.text
+
+
+def test_a_block_comes_back_from_its_file_as_it_was(tmp_path: Path) -> None:
+    block = why_block(full_clustering(5))
+    save_block(tmp_path / "block.json", block)
+    assert json.dumps(asdict(load_block(tmp_path / "block.json"))) == json.dumps(asdict(block))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"tables": 3}', '{"plots": [{}], "tables": []}'])
+def test_a_damaged_block_is_left_out(tmp_path: Path, text: str) -> None:
+    (tmp_path / "block.json").write_text(text)
+    assert load_block(tmp_path / "block.json") is None
+
+
+def test_a_map_of_many_clients_is_averaged_over_neighbours() -> None:
+    n = 2 * MOST_CELLS
+    matrix = np.add.outer(np.arange(n), np.arange(n)).astype(float)
+    small, names = thinned(matrix, [f"c{i}" for i in range(n)])
+    assert small.shape == (MOST_CELLS, MOST_CELLS)
+    assert small[0, 0] == matrix[:2, :2].mean()
+    assert small[-1, 3] == matrix[-2:, 6:8].mean()
+    assert names[0] == "c0 to c1"
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_a_clustering_of_few_clients_gives_a_block_without_empty_plots(n: int) -> None:
+    for plot in why_block(full_clustering(n)).plots:
+        assert all(len(trace.get("x", [])) > 0 for trace in plot.data)

@@ -32,16 +32,15 @@ from feddag.learning.signature import Signature
 
 Partners = tuple[
     tuple[int, ...], ...
-]  # for each cluster, all whose models are averaged to its own; and itself
+]  # for each cluster, itself and all whose models are averaged to its own
 
 
 @options
 class SharedStartOptions:
     """Whether, with whom and for how long clusters share their whole models before they specialise."""
 
-    rounds: Annotated[float, Ge(0), Le(1)] = (
-        0.0  # share of all rounds; 0: clusters train alone from the start
-    )
+    # share of all rounds, those of the warm-up included; 0: clusters train alone from the start
+    rounds: Annotated[float, Ge(0), Le(1)] = 0.0
     partners: Literal["all", "graph", "random"] = "all"  # all clusters; its sources; as many by chance
     evidence: bool = True  # False: nobody is asked, and everybody shares for exactly these rounds
     # ρ: the shared step must tell this part of what the own step tells about labels, else a cluster leaves

@@ -30,9 +30,8 @@ from feddag.core.task import Client, validation_task
 from feddag.learning.evaluation import logits
 from feddag.learning.signature import Signature
 
-Partners = tuple[
-    tuple[int, ...], ...
-]  # for each cluster, itself and all whose models are averaged to its own
+# For each cluster, itself and all whose models are averaged to its own.
+Partners = tuple[tuple[int, ...], ...]
 
 
 @options

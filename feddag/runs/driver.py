@@ -22,6 +22,7 @@ from feddag.core.engine import Answer, Engine, Presence
 from feddag.core.errors import QuorumMissed
 from feddag.core.host import uninterrupted
 from feddag.core.params import Params
+from feddag.core.phases import spent
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientId, ClientTask
 from feddag.learning.evaluation import Evaluate, Evaluated, Scores, evaluate
@@ -86,6 +87,7 @@ class Driver:
             cohort=list(server.cohort),
             digest=codec.digest(state),
             notes=server.notes,
+            waited=server.waited,
             seconds=time.perf_counter() - started,
         )
         progress = replace(self.progress, round=round_, known=tuple(known))
@@ -228,6 +230,7 @@ class Driver:
             bytes_down=sum(a.bytes_down for a in answers.values()),
             bytes_up=sum(a.bytes_up for a in answers.values()),
             client_seconds={c: round(a.seconds, 4) for c, a in answers.items()},
+            phases=spent(task, answers),
         )
 
     def record(self, kind: str, **fields: Any) -> dict[str, Any]:

@@ -3,9 +3,9 @@
 
     python -m benchmarks.pages.report_size [FOLDER]
 
-The run folder is made up. The page is then opened in a headless Chromium: "usable" is when the first plots are
-drawn. Processor seconds are those of the page's own thread: they hold on a busy machine too. It also says whether
-a request left the page or an error was printed.
+The run folder is made up. The page is then opened in a headless Chromium: "usable" is when the first plots
+are drawn. Processor seconds are those of the page's own thread: they hold on a busy machine too. It also says
+whether a request left the page or an error was printed.
 """
 
 import json
@@ -28,8 +28,9 @@ from tests.support.browser import Browser
 
 CLIENTS, ROUNDS, CLUSTERS, CLASSES = 1000, 200, 8, 10
 CLOTHES = ("T-shirt", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Boot")
-USABLE = """new Promise(done => { const look = () => document.querySelectorAll('.chart[data-drawn]').length >= 3
-? done(performance.now()) : setTimeout(look, 10); look(); })"""
+DRAWN = "document.querySelectorAll('.chart[data-drawn]').length"
+USABLE = f"""new Promise(done => {{
+const look = () => {DRAWN} >= 3 ? done(performance.now()) : setTimeout(look, 10); look(); }})"""
 
 
 def explain(folder: Path) -> None:

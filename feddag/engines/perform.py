@@ -136,5 +136,6 @@ def perform(
         samples=client.work.samples,
         epochs=client.work.samples / max(1, len(client.train)),
         bytes_up=codec.nbytes(reply),
+        phases=dict(client.work.seconds),
     )
     return answer, dict(client.memory)

@@ -21,6 +21,7 @@ from feddag.core.distinct import Distinct
 from feddag.core.engine import Answer, Engine, Presence
 from feddag.core.host import uninterrupted
 from feddag.core.params import Params
+from feddag.core.phases import spent
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientId, ClientTask
 from feddag.learning.evaluation import Evaluate, Evaluated, Scores, evaluate
@@ -90,6 +91,7 @@ class Driver:
             cohort=list(server.cohort),
             digest=codec.digest(state),
             notes=server.notes,
+            waited=server.waited,
             seconds=time.perf_counter() - started,
         )
         self.lifecycle.record_round(round_, now)
@@ -204,6 +206,7 @@ class Driver:
             bytes_down=sum(a.bytes_down for a in answers.values()),
             bytes_up=sum(a.bytes_up for a in answers.values()),
             client_seconds={c: round(a.seconds, 4) for c, a in answers.items()},
+            phases=spent(task, answers),
         )
         hint = "" if self._diverged else diverged(list(failures.values()), len(answers))
         if hint:

@@ -156,6 +156,10 @@ class EvaluationConfig(_Section):
     after_training: bool = Field(
         default=True, description="at the end also score the models after local training"
     )
+    scores: Literal["clients", "clusters"] = Field(
+        default="clients",
+        description="what is recorded: every client's scores, or sums over clusters of 3 or more clients",
+    )
 
 
 def _named(key: str) -> BeforeValidator:
@@ -271,6 +275,7 @@ class Experiment(_Section):
             settings["engine"].pop(key)
         if not self.privacy.on:
             settings.pop("privacy")
+        settings["evaluation"].pop("scores")  # what is recorded changes no model
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def settings(self) -> Settings:

@@ -5,17 +5,18 @@
             cluster        fused proximity matrix, hierarchical clustering, complementarity graph (§3.3–§4)
             share_warm     primary encoders start as the cluster mean of the warmed-up encoders (Eq. 22)
     round   train_dual     primary phase on own data (Eqs. 16–18), secondary phase for learners (Eqs. 19–21)
+            weigh          with `shared_start`: clients say whether their cluster should still share its model
 
 Where the paper is silent or ambiguous, a field of an options class says what is done.
 """
 
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from feddag.clustering.newcomers import place_newcomers
 from feddag.clustering.options import ClusteringOptions, GraphOptions
 from feddag.clustering.pipeline import cluster_signatures
 from feddag.clustering.proximity import Frame, shown_views
@@ -29,20 +30,14 @@ from feddag.core.errors import InvalidInput
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
+from feddag.learning.following import FollowOptions, answer_drift, forget, settle, take_in
 from feddag.learning.presets import PRESETS
+from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
 from feddag.learning.train import train, train_own
 
 GROUPS: dict[str, Any] = {"signature": SignatureOptions, "clustering": ClusteringOptions}
 GROUPS |= {"graph": GraphOptions, "encoders": EncoderOptions}
-RENAMED = {
-    "similarity": "clustering.views",
-    "weighting": "clustering.class_weighting",
-    "rule": "clustering.cut_rule",
-    "encoders": "encoders.count",
-    "combine": "encoders.combine_learners",
-    "schedule": "encoders.primary_rounds",
-}
 
 
 @message
@@ -57,6 +52,9 @@ class State:
     mask: int  # selects the coordinates of all sketches
     frame: Frame  # how the signatures were compared, in their order
     tree: KeptTree  # the hierarchical clustering, and where it was cut
+    changed: tuple[str, ...] = ()  # clients that joined, moved or fit badly since the clustering
+    settled: int = 0  # the round in which the clusters were last looked at
+    sharing: tuple[int, ...] = ()  # the clusters whose models are still averaged (`shared_start`)
 
 
 @algorithm
@@ -69,13 +67,17 @@ class FedDAG:
     clustering_options: Annotated[ClusteringOptions, Field(alias="clustering")] = ClusteringOptions()
     graph: GraphOptions = GraphOptions()
     encoders: EncoderOptions = EncoderOptions()
+    follow: FollowOptions = FollowOptions()
+    shared_start: SharedStartOptions = SharedStartOptions()
 
-    tasks = (sign, share_warm, train, train_dual)
+    tasks = (sign, share_warm, train, train_dual, weigh)
     clusters_at_start: ClassVar[bool] = True
     # Former name of a setting → its name now.
     MOVED: ClassVar[dict[str, str]] = {
         **{f.name: f"{group}.{f.name}" for group, cls in GROUPS.items() for f in fields(cls)},
-        **RENAMED,
+        **{"similarity": "clustering.views", "weighting": "clustering.class_weighting"},
+        **{"rule": "clustering.cut_rule", "encoders": "encoders.count"},
+        **{"combine": "encoders.combine_learners", "schedule": "encoders.primary_rounds"},
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
@@ -105,11 +107,10 @@ class FedDAG:
         server.note(
             num_clusters=len(clusters),
             sizes=[len(members) for members in clusters.members],
-            threshold=found.cut.threshold,
-            fusion_weight=float(found.frame.weights_N.mean()),
+            **found.notes(list(signatures)),
             withheld=sum(s.withheld for s in signatures.values()),
         )
-        return State(
+        state = State(
             clusters=clusters,
             models=start_models(server, clusters, sources, self.encoders),
             sources=sources,
@@ -117,10 +118,12 @@ class FedDAG:
             start=start,
             mask=mask,
             frame=found.frame,
-            tree=KeptTree.of(signatures, found.cut),
+            tree=KeptTree.of(signatures, found),
+            sharing=tuple(range(found.count)) if self.shared_start.rounds and found.count > 1 else (),
         )
+        return share(state, state.models, None, self.encoders.network, self.shared_start, server)
 
-    def warmup(self, keep: bool) -> int:
+    def warmup(self, keep: bool = False) -> int:
         """Rounds that everybody trains alone. Data angles need none, if no warm model is wanted either."""
         return self.signature.warmup_rounds if keep or self.clustering_options.views != "data" else 0
 
@@ -139,12 +142,14 @@ class FedDAG:
         labels, models, sources = state.clusters.labels(), state.models, state.sources
         cohort = [c for c in server.cohort if c in labels]
         if self.encoders.count == 1:
-            means = server.ask_mean(train, train_own(models, labels, cohort, self.local), labels)
-            return replace(state, models=add_means(models, means))
-        asked = training_requests(models, sources, self.encoders, self.local, server.round)
-        requests = {c: request for c in cohort if (request := asked[labels[c]]) is not None}
-        trained = server.ask_mean(train_dual, requests, labels)
-        return replace(state, models=aggregate(models, sources, trained, self.encoders))
+            trained: Any = server.ask_mean(train, train_own(models, labels, cohort, self.local), labels)
+            own = add_means(models, trained)
+        else:
+            asked = training_requests(models, sources, self.encoders, self.local, server.round)
+            requests = {c: request for c in cohort if (request := asked[labels[c]]) is not None}
+            trained = server.ask_mean(train_dual, requests, labels)
+            own = aggregate(models, sources, trained, self.encoders)
+        return share(state, own, trained, self.encoders.network, self.shared_start, server)
 
     def deploy(self, state: State, client: str) -> Deployment:
         """The model of the client's cluster; of the largest cluster for a client that never signed."""
@@ -154,15 +159,17 @@ class FedDAG:
 
     def clustering(self, state: State) -> Clustering:
         """The clusters in use, and what they were decided by; angles are measured again, nothing else."""
-        items, options = items_of(state.signatures), self.clustering_options
+        items = items_of(state.signatures)
         return Clustering(
             clusters=state.clusters,
-            how=options.describe(),
+            how=self.clustering_options.describe(),
             clients=tuple(state.signatures),
             views=shown_views(items, state.frame),
             counts_NC=items.counts_NC,
-            weights_N=state.frame.weights_N if options.views == "fused" else None,
+            weights_N=state.frame.shown_weights,
             tree=state.tree.tree(),
+            splits=state.tree.shown_splits(),
+            unlike=state.tree.unlike,
             sources=state.sources,
             withheld=sum(s.withheld for s in state.signatures.values()),
         )
@@ -170,28 +177,23 @@ class FedDAG:
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Newcomers sign from the stored start and mask; old clients stay in their clusters."""
         unsigned = [c for c in newcomers if c not in state.signatures]  # who signed before keeps its cluster
+        signed = self.signed(state, unsigned, server)
+        return take_in(state, signed, self, server) if signed else state
+
+    def signed(self, state: State, clients: Iterable[str], server: Server) -> dict[str, Signature]:
+        """Fresh signatures, comparable with those of the start."""
         request = self.signature_request(state.start, state.mask, keep=False)
-        signed = server.ask(sign, broadcast(request, unsigned), quorum=0.0)
-        if not signed:
-            return state
-        labels, old, new = state.clusters.labels(), items_of(state.signatures), items_of(signed)
-        labels_N = np.array([labels[c] for c in state.signatures])
-        placed = place_newcomers(new, old, labels_N, state.frame, state.tree.threshold)
-        clusters = state.clusters
-        for client, z in zip(signed, placed.labels_M, strict=True):
-            clusters = clusters.add(client, int(z))
-        # A new cluster starts from the nearest cluster's model, and learns from the same sources.
-        own = [(len(state.models) + k,) for k in range(len(placed.opened_from))]
-        learned = [state.sources[z] for z in placed.opened_from] if self.encoders.sharing else own
-        server.note(
-            placed={c: int(z) for c, z in zip(signed, placed.labels_M, strict=True)},
-            weak=[c for c, weak in zip(signed, placed.weak_M, strict=True) if weak],
-        )
-        return replace(
-            state,
-            clusters=clusters,
-            models=(*state.models, *(state.models[z] for z in placed.opened_from)),
-            sources=(*state.sources, *learned),
-            signatures={**state.signatures, **signed},
-            frame=placed.frame,
-        )
+        return server.ask(sign, broadcast(request, clients), quorum=0.0)
+
+    def depart(self, state: State, gone: tuple[str, ...], server: Server) -> State:
+        """Who leaves keeps its place, unless signatures are to be forgotten."""
+        return forget(state, gone) if self.follow.forget else state
+
+    def drifted(self, state: State, alarmed: tuple[str, ...], server: Server) -> State:
+        """Clients whose data changed sign again and are placed; a storm is one re-clustering."""
+        signed = self.signed(state, [c for c in alarmed if c in state.signatures], server)
+        return answer_drift(state, signed, self, server)
+
+    def settle(self, state: State, server: Server) -> State:
+        """After enough change, the whole choice of clusters again; accepted only with evidence."""
+        return settle(state, self, server)

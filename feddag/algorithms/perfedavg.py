@@ -50,6 +50,7 @@ def meta_train(request: MetaTrain, client: Client) -> Trained:
     def gradient(where: Tensor, rows: Tensor) -> Tensor:
         model.vector[learning] = where
         (g,) = model.gradient(cross_entropy(model, Batch(examples, rows.to(model.device), NOTHING_KNOWN)))
+        client.work.samples += len(rows)
         return g + request.local.weight_decay * where
 
     w = model.vector[learning].clone()

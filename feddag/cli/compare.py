@@ -14,7 +14,8 @@ def compare(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="METHOD... [RECIPE|FILE|FOLDER]", help="Methods; the others are compared with the first."
+            metavar="METHOD... [RECIPE|FILE|FOLDER]",
+            help="Methods, such as fedavg, feddag[paper], feddag*; the others are compared with the first.",
         ),
     ] = None,
     seeds: Annotated[str, typer.Option(help="How many seeds, or which: 3, or 1,2,5.")] = "3",
@@ -29,7 +30,15 @@ def compare(
         typer.Option(metavar="KEY=V1,V2", help="Compare in several settings, e.g. partition.alpha=0.25,1"),
     ] = None,
     targets: Annotated[str, typer.Option(help="Accuracies to reach, e.g. 0.6,0.7")] = "",
-    metric: Annotated[str, typer.Option(help="accuracy or balanced_accuracy.")] = "accuracy",
+    metric: Annotated[
+        str, typer.Option(help="accuracy, balanced_accuracy or proportional_accuracy.")
+    ] = "accuracy",
+    budget: Annotated[str, typer.Option(help="What is equal: rounds, compute or bytes.")] = "rounds",
+    tune: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=V1,V2", help="Values from which validation chooses, for every method."),
+    ] = None,
+    tuning_seeds: Annotated[str, typer.Option(help="Seeds for --tune, which are not reported.")] = "901,902",
     folder: Annotated[
         Path | None, typer.Option(help="Comparison folder; alone: go on with the comparison there.")
     ] = None,
@@ -54,6 +63,9 @@ def compare(
             over=tuple(over or ()),
             targets=tuple(_numbers(targets, "--targets")),
             metric=metric,
+            budget=budget,
+            tune=tuple(tune or ()),
+            tuning_seeds=_seeds(tuning_seeds, 901) if tune else (),
         )
     stamp = time.strftime("%Y%m%d-%H%M%S")
     folder = folder or Path("runs") / "compare" / f"{stamp}-{grid.base.get('name', 'run')}"
@@ -71,13 +83,14 @@ def compare(
 def _base(names: list[str]) -> tuple[list[str], dict]:
     """The methods among the words, and the settings that the one other word means (else the demo's)."""
     from feddag.algorithms import ALGORITHMS
+    from feddag.compare.rows import is_row
     from feddag.core.errors import InvalidInput
     from feddag.experiment.recipes import plain_settings
     from feddag.experiment.sentences import shown_text
     from feddag.experiment.settings import Experiment
 
-    methods = [name for name in names if name in ALGORITHMS]
-    others = [name for name in names if name not in ALGORITHMS] or ["demo"]
+    methods = [name for name in names if is_row(name)]
+    others = [name for name in names if not is_row(name)] or ["demo"]
     settings = [plain_settings(name, f"a method ({', '.join(ALGORITHMS)}), ") for name in others]
     if len(others) > 1:
         raise InvalidInput(f"one recipe, file or folder is expected, got {shown_text(', '.join(others))}")

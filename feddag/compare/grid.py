@@ -11,7 +11,7 @@ import json
 import re
 import tomllib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from math import prod
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 from pydantic import TypeAdapter, ValidationError
 
 from feddag.algorithms import ALGORITHMS
+from feddag.compare.rows import Row, read_row
 from feddag.core.errors import InvalidInput
 from feddag.core.files import write_durably
 from feddag.core.message import STRICT
@@ -29,7 +30,7 @@ from feddag.experiment.listing import hyper_parameters
 from feddag.experiment.overrides import Settings, override, read_settings
 from feddag.experiment.sentences import joined, problems_of, shown_text
 from feddag.experiment.settings import Experiment
-from feddag.reporting.tables.comparison import METRICS, Metric
+from feddag.reporting.tables.comparison import BUDGETS, SCORED, Metric
 
 PLANTED = "planted"  # as a hyper-parameter's value: the number of planted groups in the data
 MAX_SEEDS = 1_000
@@ -67,15 +68,16 @@ class ComparisonGrid:
     over: tuple[str, ...] = ()  # --over
     targets: tuple[float, ...] = ()
     metric: Metric = "accuracy"
+    budget: str = "rounds"
+    tune: tuple[str, ...] = ()  # --tune
+    tuning_seeds: tuple[int, ...] = ()
+    picked: dict[str, tuple[str, ...]] = field(default_factory=dict)  # "method setting" → what tuning chose
 
     __pydantic_config__: ClassVar = STRICT  # how `load` checks a file
 
     def __post_init__(self) -> None:
         for method in self.methods:
-            if method not in ALGORITHMS:
-                raise InvalidInput(
-                    f"'{shown_text(method)}' is neither a method ({', '.join(ALGORITHMS)}), recipe nor file"
-                )
+            read_row(method)
         if not self.methods:
             raise InvalidInput("name at least one method to compare, for example: feddag compare fedavg ifca")
         for what, things in (("method", self.methods), ("seed", self.seeds)):
@@ -89,9 +91,13 @@ class ComparisonGrid:
             raise InvalidInput(
                 "--targets: expected accuracies between 0 and 1, for example --targets 0.6,0.7"
             )
-        if self.metric not in METRICS:
-            raise InvalidInput(f"--metric {shown_text(self.metric)}: choose one of {', '.join(METRICS)}")
-        size = len(self.seeds) * len(self.methods) * prod(len(axis) for axis in _axes(self.over))
+        if self.metric not in SCORED:
+            raise InvalidInput(f"--metric {shown_text(self.metric)}: choose one of {', '.join(SCORED)}")
+        if self.budget not in BUDGETS:
+            raise InvalidInput(f"--budget {shown_text(self.budget)}: choose one of {', '.join(BUDGETS)}")
+        if self.tune and (not self.tuning_seeds or {*self.tuning_seeds} & {*self.seeds}):
+            raise InvalidInput("--tune needs --tuning-seeds, and none of them may be among --seeds")
+        size = len(self.seeds) * len(self.methods) * prod(len(axis) for axis in axes_over(self.over))
         if size > MAX_CELLS:
             raise InvalidInput(f"the comparison has {size:,} runs; expected at most {MAX_CELLS:,}")
 
@@ -106,19 +112,24 @@ class ComparisonGrid:
         """Names of the settings, in order."""
         return tuple(dict.fromkeys(cell.setting for cell in self.cells))
 
-    def _cell(self, method: str, label: str, changes: Sequence[str], seed: int) -> Cell:
-        general, own = self._sort((*self.changes, *changes), method)
+    def _cell(self, word: str, label: str, changes: Sequence[str], seed: int) -> Cell:
+        row = read_row(word)
+        method = row.method
+        tuned = self.picked.get(f"{word} {label}".strip(), ())
+        general, own = self._sort((*self.changes, *changes, *tuned), row)
         settings = override(self.base, [*general, f"seed={seed}"])
         base = settings.get("algorithm", {})
         base = {"name": base} if isinstance(base, str) else base
         options = {k: v for k, v in base.items() if k != "name"} if base.get("name") == method else {}
-        settings["algorithm"] = {"name": method, **_merged(options, own)}
+        preset = {"preset": row.preset} if row.preset else {}
+        settings["algorithm"] = {"name": method, **_merged(options, own), **preset}
         if _mentions_planted(own):
             settings["algorithm"] = _with_number(settings["algorithm"], planted_groups(settings))
-        return Cell(method, label, Experiment.from_settings(settings))
+        return Cell(word, label, Experiment.from_settings(settings))
 
-    def _sort(self, changes: Sequence[str], method: str) -> tuple[list[str], Settings]:
+    def _sort(self, changes: Sequence[str], row: Row) -> tuple[list[str], Settings]:
         """General assignments, and the hyper-parameters meant for one method."""
+        method, methods = row.method, {read_row(word).method for word in self.methods}
         general: list[str] = []
         own: Settings = {}
         for assignment in changes:
@@ -132,11 +143,11 @@ class ComparisonGrid:
                 continue
             if not rest or rest == "name":
                 raise InvalidInput(f"{told}: methods are named as arguments of compare")
-            if head != "algorithm" and head not in self.methods:
+            if head != "algorithm" and head not in methods:
                 raise InvalidInput(f"{told}: '{head}' is not among the compared methods")
-            if head == "algorithm" and not any(_has(method, rest) for method in self.methods):
+            if head == "algorithm" and not any(has_setting(other, rest) for other in methods):
                 raise InvalidInput(f"{told}: none of the compared methods has '{shown_text(rest)}'")
-            if head == method or (head == "algorithm" and _has(method, rest)):
+            if head == method or (head == "algorithm" and has_setting(method, rest)):
                 own = override(own, [f"{rest}={text}"])
         return general, own
 
@@ -159,7 +170,7 @@ class ComparisonGrid:
         return grid
 
 
-def _has(method: str, name: str) -> bool:
+def has_setting(method: str, name: str) -> bool:
     """Whether a method has a hyper-parameter, or a group of them, with this dotted name."""
     return any(f"{known}.".startswith(f"{name}.") for known, *_ in hyper_parameters(method))
 
@@ -190,18 +201,18 @@ def settings_over(over: Sequence[str]) -> list[tuple[str, list[str]]]:
 
     Without any `over` there is one combination: no label and no assignments.
     """
-    combinations = itertools.product(*_axes(over))
+    combinations = itertools.product(*axes_over(over))
     return [(", ".join(label for label, _ in c), [change for _, change in c]) for c in combinations]
 
 
-def _axes(over: Sequence[str]) -> list[list[tuple[str, str]]]:
+def axes_over(over: Sequence[str], option: str = "--over") -> list[list[tuple[str, str]]]:
     """For each `key=value,value` its values, each as a label and an assignment."""
     axes: list[list[tuple[str, str]]] = []
     for assignment in over:
         key, equals, text = (part.strip() for part in assignment.partition("="))
         values = _values(text)
         if not (key and equals and values):
-            told = f"--over {shown_text(assignment)}"
+            told = f"{option} {shown_text(assignment)}"
             raise InvalidInput(f"{told}: expected key=value,value, e.g. partition.alpha=0.25,1")
         axes.append([(f"{key.rpartition('.')[2]}={value}", f"{key}={value}") for value in values])
     return axes

@@ -4,18 +4,20 @@
 import json
 import os
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
 from feddag.compare.grid import Cell, ComparisonGrid
 from feddag.compare.pool import run_side_by_side
+from feddag.compare.tune import picked, tuning_cells, validation_score, words
 from feddag.core.errors import FederationError, InvalidInput
 from feddag.core.files import lock_folder, write_durably
 from feddag.core.text import plural
 from feddag.reporting.figures.curves import draw_curves
 from feddag.reporting.pages.comparison import comparison_html
-from feddag.reporting.tables.comparison import Line, Outcome, read_outcome, summarise
+from feddag.reporting.tables.comparison import BUDGETS, Line, Outcome, at_budget, read_outcome, summarise
 from feddag.reporting.tables.comparison_text import latex, markdown, outcomes_csv, summary_csv
 from feddag.reporting.terminal.board import CompareBoard
 from feddag.runs.simulate import build
@@ -26,9 +28,10 @@ def compare(
 ) -> list[Line]:
     """Run what is not finished and write the tables; returns the summary, a line per setting and method."""
     board = board or CompareBoard(Console(), grid.metric, quiet=True)
-    cells = grid.cells
+    trials = tuning_cells(grid)
+    tuning = tuple(cell for options in trials.values() for runs in options.values() for cell in runs)
     _refuse_unwritable(folder)
-    _check_data_and_networks(cells)
+    _check_data_and_networks((*grid.cells, *tuning))
     with ExitStack() as stack:
         try:
             (folder / "cells").mkdir(parents=True, exist_ok=True)
@@ -36,26 +39,39 @@ def compare(
         except OSError as error:
             raise InvalidInput(f"the folder {folder} cannot be written: {error.strerror}") from None
         grid.save(folder / "compare.json")
-        board.expect({cell.name: (cell.method, cell.setting, cell.experiment) for cell in cells})
-        for cell in cells:
-            if cell.finished(folder):
-                board.finished(cell.name, _outcome(cell, folder))
-        waiting = {cell.name: cell for cell in cells if not cell.finished(folder)}  # equal cells run once
-        failures = run_side_by_side(
-            {name: cell.experiment for name, cell in waiting.items()},
-            folder,
-            jobs,
-            board,
-            read=lambda name: _outcome(waiting[name], folder),
-        )
+        failures = _run_cells(tuning, folder, jobs, board) if tuning else {}
+        if tuning:
+            grid = replace(grid, picked=picked(trials, lambda cell: _validation(cell, folder, grid.metric)))
+        cells = grid.cells
+        failures |= _run_cells(cells, folder, jobs, board)
         lines = report(grid, folder)
     if failures:
         name, reason = next(iter(failures.items()))
         raise FederationError(
-            f"{len(failures)} of {len(cells)} runs failed, the first is {name}: {reason}; "
+            f"{len(failures)} of {len(cells) + len(tuning)} runs failed, the first is {name}: {reason}; "
             f"the tables in {folder} hold the others"
         )
     return lines
+
+
+def _run_cells(cells: tuple[Cell, ...], folder: Path, jobs: int, board: CompareBoard) -> dict[str, str]:
+    """Run the cells that are not finished; returns the failed ones with the reason."""
+    board.expect({cell.name: (cell.method, cell.setting, cell.experiment) for cell in cells})
+    for cell in cells:
+        if cell.finished(folder):
+            board.finished(cell.name, _outcome(cell, folder))
+    waiting = {cell.name: cell for cell in cells if not cell.finished(folder)}  # equal cells run once
+    return run_side_by_side(
+        {name: cell.experiment for name, cell in waiting.items()},
+        folder,
+        jobs,
+        board,
+        read=lambda name: _outcome(waiting[name], folder),
+    )
+
+
+def _validation(cell: Cell, folder: Path, metric: str) -> float | None:
+    return validation_score(folder / "cells" / cell.name, metric) if cell.finished(folder) else None
 
 
 def _refuse_unwritable(folder: Path) -> None:
@@ -89,12 +105,17 @@ def _outcome(cell: Cell, folder: Path) -> Outcome:
 def report(grid: ComparisonGrid, folder: Path) -> list[Line]:
     """Write index.html, comparison.md, .tex, .csv, summary.csv and curves.png from the finished cells."""
     outcomes = [_outcome(cell, folder) for cell in grid.cells if cell.finished(folder)]
+    outcomes = at_budget(outcomes, grid.budget, grid.methods[0])
     lines = summarise(outcomes, grid.methods, grid.settings, grid.metric, grid.targets)
     base, first = grid.cells[0].experiment, grid.methods[0]
     clients = plural(base.num_clients, "client") if base.num_clients else "all clients"
     title = f"{base.data.name}, {clients}, {plural(base.num_rounds, 'round')}"
+    notes = [BUDGETS[grid.budget].format(first=first)]
+    if grid.tune:
+        seeds = ", ".join(map(str, grid.tuning_seeds))
+        notes.append(f"Tuned by validation on seeds {seeds}, which no table shows. {words(grid.picked)}.")
     files = {
-        "comparison.md": markdown(lines, first, grid.metric, grid.targets, title),
+        "comparison.md": markdown(lines, first, grid.metric, grid.targets, title, notes),
         "comparison.tex": latex(lines, first, grid.metric, grid.targets),
         "comparison.csv": outcomes_csv(outcomes),
         "summary.csv": summary_csv(lines, grid.targets),

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Client tasks: named pure functions (request, client) → reply, the only thing that ever runs on a client."""
 
+import time
 import typing
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Generic, Protocol, TypeVar
@@ -21,6 +23,23 @@ ClientId = str
 Request = TypeVar("Request")
 Reply = TypeVar("Reply")
 Reply_co = TypeVar("Reply_co", covariant=True)
+
+
+@dataclass
+class Work:
+    """How much a client has computed for one question: the one currency of all training."""
+
+    samples: int = 0  # gradients of single samples: one epoch over n samples is n
+    seconds: dict[str, float] = field(default_factory=dict)  # phase → time, where it is not the task's phase
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count the time inside as that of another phase than the task's."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
 
 class Guard(Protocol):
@@ -51,7 +70,7 @@ class Guard(Protocol):
 
 @dataclass(frozen=True)
 class Client:
-    """All a task can see. `validation` and `test` are empty except in the evaluation task."""
+    """All a task can see. `validation` and `test` are empty unless the task is declared to see them."""
 
     id: ClientId
     train: Examples
@@ -65,6 +84,7 @@ class Client:
     backend: str = "auto"  # who computes here: PyTorch ("torch"), the C++ kernels ("native"), or the better
     # Scores that were computed at this place before; only the evaluation task of a simulation has them.
     known_scores: MutableMapping[tuple, Any] | None = None
+    work: Work = field(default_factory=Work, compare=False)
     privacy: Guard | None = None  # None: everything leaves as it is
 
     def remembered(self, name: str, otherwise: Params) -> Params:
@@ -81,6 +101,7 @@ class ClientTask(Generic[Request, Reply_co]):
     request: type[Request]
     reply: type[Reply_co]
     sees_test: bool = False
+    sees_validation: bool = False  # also true where `sees_test` is
     by_sgd: bool = False  # parameters in its reply come out of `sgd` and nothing else
 
     @property
@@ -100,22 +121,25 @@ class ClientTask(Generic[Request, Reply_co]):
 
 def client_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
     """Declare a task; its annotations name the request and reply messages."""
-    return _declare(function, sees_test=False)
+    return _declare(function)
+
+
+def validation_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
+    """Declare a task that may see validation samples, to say which model suits them; never test samples."""
+    return _declare(function, sees_validation=True)
 
 
 def sgd_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
     """Declare a task whose trained parameters come out of `sgd` alone: noisy gradients protect them."""
-    return _declare(function, sees_test=False, by_sgd=True)
+    return _declare(function, by_sgd=True)
 
 
 def evaluation_task(function: Callable[[Request, Client], Reply]) -> ClientTask[Request, Reply]:
     """Declare the task that may see held-out data; there is one in the whole code base."""
-    return _declare(function, sees_test=True)
+    return _declare(function, sees_test=True, sees_validation=True)
 
 
-def _declare(
-    function: Callable[[Request, Client], Reply], sees_test: bool, by_sgd: bool = False
-) -> ClientTask[Request, Reply]:
+def _declare(function: Callable[[Request, Client], Reply], **flags: bool) -> ClientTask[Request, Reply]:
     hints = typing.get_type_hints(function)
     kinds = [hint for name, hint in hints.items() if name != "return"]
     if (
@@ -127,7 +151,7 @@ def _declare(
         raise TypeError(f"task {function.__qualname__} must be (request: message, client: Client) -> message")
     check_declarations(kinds[0])
     check_declarations(hints["return"])
-    return ClientTask(function, kinds[0], hints["return"], sees_test, by_sgd)
+    return ClientTask(function, kinds[0], hints["return"], **flags)
 
 
 def load_task(address: str) -> ClientTask[Any, Any]:

@@ -16,7 +16,7 @@ from feddag.core.engine import Answer, Exchange
 from feddag.core.params import Params
 from feddag.core.task import Client, ClientId, ClientTask
 from feddag.data.federation import Federation
-from feddag.learning.backends import select_backend
+from feddag.learning.backends import Backend, select_backend
 from feddag.learning.devices import find_device
 from feddag.models import Networks
 from feddag.privacy.guard import Guard, Protection
@@ -43,6 +43,7 @@ class Site:
     privacy: Protection | None = None  # None: everything leaves as it is
     device: str = "cpu"  # where PyTorch computes
     known_scores: KnownScores = field(default_factory=KnownScores, compare=False)
+    optimiser: str = "sgd"  # of the local training, for `backends`
 
     def placed_network(self, kind: str) -> nn.Module:
         """The one module of this kind, told where it computes."""
@@ -54,10 +55,11 @@ class Site:
 
     def backends(self) -> dict[str, str]:
         """Who trains each kind of network with cross-entropy; other losses are computed by torch."""
+        return {kind: str(self._backend(kind)) for kind in ("single", "dual")}
+
+    def _backend(self, kind: str) -> Backend:
         shape = self.federation.input_shape
-        return {
-            k: str(select_backend(self.backend, self.placed_network(k), shape)) for k in ("single", "dual")
-        }
+        return select_backend(self.backend, self.placed_network(kind), shape, optimiser=self.optimiser)
 
 
 def open_site(
@@ -95,6 +97,7 @@ def client_at(
     exchange: Exchange,
     memory: Mapping[str, Params | np.ndarray],
     sees_test: bool,
+    sees_validation: bool,
     guard: Guard | None = None,
 ) -> Client:
     """A client as a task sees it."""
@@ -103,7 +106,7 @@ def client_at(
     return Client(
         id=client_id,
         train=federation.examples(client_id),
-        validation=federation.examples(client_id, "validation") if sees_test else nothing,
+        validation=federation.examples(client_id, "validation") if sees_validation else nothing,
         test=federation.examples(client_id, "test") if sees_test else nothing,
         network=site.placed_network,
         seed=exchange.client_seed(client_id),
@@ -129,7 +132,7 @@ def perform(
     """
     started = time.perf_counter()
     guard = site.privacy.guard(client_id, task, exchange) if site.privacy is not None else None
-    client = client_at(site, client_id, exchange, memory, task.sees_test, guard)
+    client = client_at(site, client_id, exchange, memory, task.sees_test, task.sees_validation, guard)
     try:
         with (client.seed / "ambient").ambient():
             reply = task(request, client)
@@ -142,5 +145,12 @@ def perform(
             reason if type(error).__module__.startswith("feddag.") else f"{type(error).__name__}: {reason}"
         )
         return Answer(failure=failure, seconds=time.perf_counter() - started, error=error), dict(memory)
-    answer = Answer(reply=reply, seconds=time.perf_counter() - started, bytes_up=codec.nbytes(reply))
+    answer = Answer(
+        reply=reply,
+        seconds=time.perf_counter() - started,
+        samples=client.work.samples,
+        epochs=client.work.samples / max(1, len(client.train)),
+        bytes_up=codec.nbytes(reply),
+        phases=dict(client.work.seconds),
+    )
     return answer, dict(client.memory)

@@ -190,7 +190,8 @@ class ProcessEngine(SimulatedClients):
             self.memories.put(worker.client, codec.decode(Memory, payload["memory"].tobytes()).unwrap())
         except InvalidMessage as error:
             return Answer(failure=str(error))
-        return Answer(reply=reply, seconds=payload["seconds"], bytes_up=payload["bytes_up"])
+        counted = {name: payload[name] for name in ("seconds", "samples", "epochs", "bytes_up")}
+        return Answer(reply=reply, phases=json.loads(payload["phases"]), **counted)
 
 
 def _bytes_of(federation: Federation) -> int:

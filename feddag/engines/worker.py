@@ -61,7 +61,10 @@ class Desk:
         return {
             "failure": "",
             "seconds": answer.seconds,
+            "samples": answer.samples,
+            "epochs": answer.epochs,
             "bytes_up": answer.bytes_up,
+            "phases": json.dumps(answer.phases),
             "reply": blob(codec.encode(answer.reply)),
             "memory": blob(codec.encode(Memory.of(memory))),
         }

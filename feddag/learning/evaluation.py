@@ -51,6 +51,9 @@ class Evaluated:
     validation: Scores
     test_after: Scores | None = None
     validation_after: Scores | None = None
+    # Accuracy if the labels had the shares that they have in the client's training samples; -1: not known.
+    test_proportional: float = sensitive("scores", default=-1.0, least=-1, most=1)
+    test_after_proportional: float = sensitive("scores", default=-1.0, least=-1, most=1)
     # Which of several models the client has chosen.
     model: int = sensitive("cluster", default=-1, least=-1, below="#deployment.models")
 
@@ -60,20 +63,40 @@ def evaluate(request: Evaluate, client: Client) -> Evaluated:
     """Score the deployed model as it is (headline), and after the client has trained it further."""
     chosen = chosen_model(client, request.deployment)
     served = serve(client, request.deployment, chosen)
+    test = score(client, served, client.test)
     scores = Evaluated(
-        test=score(client, served, client.test),
+        test=test,
         validation=score(client, served, client.validation),
+        test_proportional=proportional_accuracy(client, test),
         model=chosen,
     )
     if not request.after_training:
         return scores
-    models = tuple(sgd(client, m, request.local, network=served.network) for m in served.models)
-    trained = dataclasses.replace(served, models=models)
+    trained = served
+    if request.deployment.adapt is None:  # one local round for everybody: who adapts before use has had it
+        models = tuple(sgd(client, m, request.local, network=served.network) for m in served.models)
+        trained = dataclasses.replace(served, models=models)
+    test_after = score(client, trained, client.test)
     return dataclasses.replace(
         scores,
-        test_after=score(client, trained, client.test),
+        test_after=test_after,
+        test_after_proportional=proportional_accuracy(client, test_after),
         validation_after=score(client, trained, client.validation),
     )
+
+
+def proportional_accuracy(client: Client, scores: Scores) -> float:
+    """Σ_c share of class c in the training samples · recall of class c, over the classes in both; else -1.
+
+    The test samples of a client hold its classes in equal numbers (label view). Weighted like this, the same
+    predictions give the accuracy on samples in the proportions that the client has.
+    """
+    both_C = (scores.total > 0) & (client.train.counts() > 0)
+    if not both_C.any():
+        return -1.0
+    shares_C = client.train.counts()[both_C]
+    recalls_C = scores.correct[both_C] / scores.total[both_C]
+    return float(shares_C @ recalls_C / shares_C.sum())
 
 
 def chosen_model(client: Client, deployment: Deployment) -> int:

@@ -81,6 +81,7 @@ def sgd(
         trained, values = native_sgd(
             selected.plan, module, start, client.train, steps, local, train, sample_weights, proximal, seed
         )
+        client.work.samples += sum(len(rows) for _, rows in steps)
         if epoch_losses is not None:
             epoch_losses.extend(_epoch_means(steps, values))
         return prior.removed(trained, params, train)
@@ -103,6 +104,7 @@ def sgd(
             batch = Batch(examples, rows, {name: f[rows] for name, f in known.items()}, weights, prepared)
             value = loss(model, batch)
             step(model.gradient(value))
+            client.work.samples += len(rows)
             if epoch_losses is not None:
                 done.append((epoch, rows))
                 losses.append(value.detach())

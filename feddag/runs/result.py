@@ -2,7 +2,7 @@
 """What a finished run leaves: scores of the final and the chosen round, models, tables, the clustering."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from feddag.learning.evaluation import evaluate
 from feddag.privacy.account import by_cluster
 from feddag.reporting.pages.clustering import PlantedTruth, write_clustering_page
 from feddag.reporting.tables.clients import clients_csv, remarks_in
+from feddag.reporting.tables.lifecycle import Story, lifecycle_summary
 from feddag.reporting.tables.log import metrics_csv, read_events
 from feddag.reporting.tables.metrics import PROTOCOL
 from feddag.runs.checkpoint import label_of, load_checkpoint
@@ -25,6 +26,7 @@ from feddag.runs.driver import Driver
 from feddag.runs.prepare import Facts, Prepared
 from feddag.runs.saved_models import save_models
 
+LAST = 5  # evaluations whose mean a result holds: accuracy may swing by ten points between two rounds
 MOST_ON_A_PAGE = 1000  # clients; beyond, `feddag cluster RUN` draws the page when it is wanted
 
 
@@ -55,11 +57,15 @@ def write_result(driver: Driver, folder: Path, facts: Facts) -> None:
         "clusters": len(set(clusters.values())) if clusters else None,
         "protocol": PROTOCOL,
         "state_digest": codec.digest(driver.state),
+        **_protocol_facts(driver, events),
+        "client_epochs": round(sum(e["epochs"] for e in exchanges), 3),
+        "samples": sum(e["samples"] for e in exchanges),
         "bytes_down": sum(e["bytes_down"] for e in exchanges),
         "bytes_up": sum(e["bytes_up"] for e in exchanges),
         "failures": failures,
         "evaluation_failures": all_failures - failures,
         "unscored": final["unscored"],
+        "lifecycle": lifecycle_summary(Story.of(events)),
         "seconds": sum(e["seconds"] for e in events if e["event"] in ("start", "round")),
         **facts.about(),
     }
@@ -77,6 +83,22 @@ def write_result(driver: Driver, folder: Path, facts: Facts) -> None:
         except Exception as error:  # a picture that cannot be drawn must not cost anyone a result
             driver.watch({"event": "warning", "text": f"the clustering page could not be written: {error}"})
     driver.watch({"event": "finished", "folder": str(folder), **result})
+
+
+def _protocol_facts(driver: Driver, events: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a table must know to compare this run: the last evaluations, adaptation, when a method can act."""
+    algorithm, experiment = driver.prepared.algorithm, driver.experiment
+    last = [e for e in events if e["event"] == "evaluation" and e["test"]["accuracy"] is not None][-LAST:]
+    keys = ("accuracy", "balanced_accuracy", "proportional_accuracy")
+    known = {k: [e["test"][k] for e in last if e["test"].get(k) is not None] for k in keys}
+    acts_from = getattr(algorithm, "acts_from", None)
+    clients = driver.presence.present(driver.progress.round)
+    means = {k: sum(values) / len(values) for k, values in known.items() if values}
+    return {
+        "last_five": {"rounds": [e["round"] for e in last], **means},
+        "adapts": any(algorithm.deploy(driver.state, c).adapt is not None for c in clients[:1]),
+        "acts_from": acts_from(experiment.num_rounds, experiment.fraction_train) if acts_from else None,
+    }
 
 
 def _privacy(

@@ -59,8 +59,15 @@ class Simulation:
     def _site(self, ledger: Path | None) -> Site:
         privacy = self.experiment.privacy
         protection = Protection(privacy, ledger) if privacy.on else None
-        engine = self.experiment.engine
-        return Site(self.federation, self.prepared.network, engine.backend, protection, engine.device)
+        engine, optimiser = self.experiment.engine, self.experiment.training.optimiser
+        return Site(
+            self.federation,
+            self.prepared.network,
+            engine.backend,
+            protection,
+            engine.device,
+            optimiser=optimiser,
+        )
 
     @cached_property
     def presence(self) -> PlannedPresence:
@@ -155,7 +162,7 @@ class SimulationFacts:
         memory = self.memories.get(client)
         if deployment.adapt is None or self.site is None:
             return deployment.recall(memory)
-        asked = client_at(self.site, client, exchange, memory, sees_test=True)
+        asked = client_at(self.site, client, exchange, memory, sees_test=True, sees_validation=True)
         try:
             with single_threaded(), (asked.seed / "ambient").ambient():
                 return serve(asked, deployment)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from feddag.cli.main import main
 from feddag.compare.grid import ComparisonGrid, _mentions_planted, _merged, _with_number, settings_over
 from feddag.compare.run import compare
+from feddag.compare.tune import candidates, picked, tuning_cells
 from feddag.core.errors import FederationError, InvalidInput
 from feddag.core.files import lock_folder
 from feddag.reporting.tables.comparison import Outcome, Point, summarise
@@ -95,6 +97,58 @@ def test_planted_without_groups_is_told() -> None:
         _ = ComparisonGrid(bare, ("pacfl",), (1,), changes=("pacfl.num_clusters=planted",)).cells
 
 
+def test_rows_are_methods_with_a_preset_or_a_sign_of_the_paper() -> None:
+    cells = plan("feddag", "feddag[paper]", "feddag*", "feddag†", "local[full]", seeds=(1,)).cells
+    built = {cell.method: cell.experiment.build_algorithm() for cell in cells}
+    assert built["feddag[paper]"].encoders.phases == "parallel"
+    assert (built["feddag*"].encoders.count, built["feddag"].encoders.count) == (1, 2)
+    assert not built["feddag†"].encoders.sharing
+    assert built["local[full]"].who == "everyone"
+    assert len({cell.name for cell in cells}) == 5
+    changed = plan("feddag", "feddag*", seeds=(1,), changes=("feddag.signature.warmup_rounds=1",)).cells
+    assert [c.experiment.build_algorithm().signature.warmup_rounds for c in changed] == [1, 1]
+
+
+@pytest.mark.parametrize("word", ["feddag[best]", "fedavg*", "nothing*", "local[full", "feddag**"])
+def test_a_row_that_does_not_exist_is_refused(word: str) -> None:
+    with pytest.raises(InvalidInput, match=r"has|neither"):
+        plan(word)
+
+
+def test_every_method_is_tuned_over_the_values_that_concern_it() -> None:
+    grid = plan(
+        "fedavg",
+        "fedprox",
+        tune=("training.lr=0.1,0.2", "fedprox.mu=0.01,1"),
+        tuning_seeds=(901,),
+    )
+    assert candidates(grid, "fedavg") == [("training.lr=0.1",), ("training.lr=0.2",)]
+    assert len(candidates(grid, "fedprox")) == 4
+    trials = tuning_cells(grid)
+    assert {cell.experiment.seed for runs in trials["fedprox", ""].values() for (cell,) in [runs]} == {901}
+    scores = {"0.1": 0.3, "0.2": 0.6}
+    best = picked(trials, lambda cell: scores[str(cell.experiment.training.lr)])
+    assert best == {"fedavg": ("training.lr=0.2",), "fedprox": ("training.lr=0.2", "fedprox.mu=0.01")}
+    reported = replace(grid, picked=best).cells
+    assert {cell.experiment.training.lr for cell in reported} == {0.2}
+    assert {cell.experiment.seed for cell in reported} == {1, 2}
+
+
+def test_tuning_and_reported_seeds_are_never_the_same() -> None:
+    with pytest.raises(InvalidInput, match="none of them may be among"):
+        plan("fedavg", tune=("training.lr=0.1,0.2",), tuning_seeds=(2, 3))
+
+
+def test_a_tuned_comparison_says_what_it_picked(tmp_path: Path) -> None:
+    grid = plan("fedavg", seeds=(1,), tune=("training.lr=0.000001,0.1",), tuning_seeds=(901,))
+    compare(grid, tmp_path / "c", jobs=1)
+    text = (tmp_path / "c" / "comparison.md").read_text()
+    assert "Tuned by validation on seeds 901" in text
+    assert "fedavg: training.lr=0.1" in text
+    (reported,) = csv.DictReader((tmp_path / "c" / "comparison.csv").open())
+    assert (reported["seed"], float(reported["client_epochs"]) > 0) == ("1", True)
+
+
 def test_options_in_groups_are_merged_and_planted_is_replaced_inside_them() -> None:
     base = {"cut": {"linkage": "single", "number": 1}, "rate": 1}
     merged = _merged(base, {"cut": {"number": "planted"}})
@@ -143,8 +197,12 @@ def test_means_deviations_paired_differences_and_ranks_by_hand() -> None:
     assert a.std["accuracy"] == pytest.approx(0.05 * 2**0.5)  # sample deviation of 0.5 and 0.6
     assert a.difference is None
     # differences 0.2 and 0.3, seed by seed
-    assert b.difference == (pytest.approx(0.25), pytest.approx(0.05 * 2**0.5))
-    assert c.difference == (pytest.approx(-0.4), 0.0)  # seed 1 alone is paired
+    half = 12.7062 * 0.05  # t(0.975, 1) · deviation / √2
+    assert (b.difference.mean, b.difference.high) == (
+        pytest.approx(0.25),
+        pytest.approx(0.25 + half, rel=1e-4),
+    )
+    assert (c.difference.mean, c.difference.low) == (pytest.approx(-0.4), None)  # seed 1 alone is paired
     assert [line.rank for line in (a, b, c)] == [2, 1, 3]
     assert a.bytes == 4_000_000
 
@@ -165,11 +223,9 @@ def test_rounds_and_bytes_to_a_target_are_those_of_the_first_round_that_reaches_
 def test_the_tables_say_the_same_in_every_format() -> None:
     lines = summarise(OUTCOMES, ["a", "b", "c"], [""], targets=(0.85,))
     text = markdown(lines, "a", "accuracy", (0.85,), "title")
-    assert (
-        "| b | 80.00 ± 14.14 | 40.00 ± 7.07 | +25.00 ± 7.07 | 1 | 4.0 | 2.0 | 2 (1/2) | 0.0 (1/2) |" in text
-    )
+    assert "| b | 80.00 ± 14.14 | 40.00 ± 7.07 | +25.00 \\[-38.53, +88.53\\] tie | 1 | 4.0 | 2.0 |" in text
     assert "| c | 10.00 | 5.00 | -40.00 | 3 | 4.0 | 2.0 | never | never |" in text
-    assert "fine-tuned" not in text.split("\n", 4)[4]  # nobody was: no empty column
+    assert "one local round %" not in text.split("\n", 4)[4]  # nobody was: no empty column
     tex = latex(lines, "a", "accuracy", (0.85,))
     assert "b & \\textbf{80.00 $\\pm$ 14.14} &" in tex
     assert "accuracy \\%" in tex
@@ -201,7 +257,7 @@ def test_a_comparison_leaves_tables_a_picture_and_one_run_folder_a_cell(done) ->
     grid, folder = done
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     tables = {"comparison.csv", "comparison.md", "comparison.tex", "summary.csv"}
-    assert names == {"cells", "compare.json", "curves.png"} | tables
+    assert names == {"cells", "compare.json", "curves.png", "index.html"} | tables
     assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert {path.name for path in (folder / "cells").iterdir()} == {cell.name for cell in grid.cells}
     with (folder / "comparison.csv").open() as file:
@@ -380,7 +436,7 @@ def _wait_until_free(folder: Path) -> None:
         ({"base": {"num_rounds": 0}}, "num_rounds = 0: expected greater than or equal to 1"),
         ({"methods": ["fedavgg"]}, "'fedavgg' is neither a method"),
         ({"seeds": [-1]}, "--seeds: expected a number of seeds"),
-        ({"surprise": 1}, "surprise: unknown key; allowed here: base, changes"),
+        ({"surprise": 1}, "surprise: unknown key; allowed here: base, budget, changes"),
         ({"targets": [7]}, "--targets: expected accuracies"),
     ],
 )

@@ -48,9 +48,14 @@ def render(template: str, content: Mapping[str, Any]) -> str:
     return _environment().get_template(template).render(policy=Markup(POLICY), **content)
 
 
+def render_text(template: str, content: Mapping[str, Any]) -> str:
+    """A part of a page."""
+    return _environment().get_template(template).render(**content)
+
+
 def render_interactive(template: str, content: Mapping[str, Any]) -> str:
     """The HTML of a page with plots: plotly, our script and the plots' data are inside."""
-    sources = {"plotly": plotly_script(), "page": static("page.js")}
+    sources = {"plotly": plotly_script(), "page": static("plots.js") + static("page.js")}
     names = " ".join(f"'sha256-{_sha256(text)}'" for text in sources.values())
     inside = {
         "policy": Markup(f"{INTERACTIVE} {names}"),

@@ -11,7 +11,12 @@ PROTOCOL = (
     "accuracy: share of correct predictions on a client's own test samples; balanced accuracy: mean recall "
     "over the classes in the client's test samples; both are averaged over clients without weights; std is "
     "the standard deviation over clients. 'before' is the model that the server gives the client (this is "
-    "the main result), 'after' is the same model after local training on the client's training samples. "
+    "the main result), 'after' is the same model after one round of local training on the client's training "
+    "samples; methods that adapt a model before use (`adapts`) have had that round in 'before' already. "
+    "Test samples are dealt as partition.test says; proportional accuracy weighs the recalls of the classes "
+    "by their shares in the client's training samples. 'last_five' is the mean over the last five evaluated "
+    "rounds. client_epochs counts passes of a client over its training samples in all training, evaluation "
+    "and adaptation before use not included; samples counts gradients of single samples. "
     "'final' is the last round, 'chosen' is the round with the best mean balanced accuracy on validation "
     "samples, which are held out from the training data; test samples choose nothing."
 )
@@ -41,4 +46,6 @@ def summary(scores: Mapping[str, dict[str, float] | None]) -> dict[str, Any]:
         result[key] = float(values.mean()) if known else None
         if key != "loss":
             result[f"{key}_std"] = float(values.std()) if known else None
+    if shares := [s["proportional_accuracy"] for s in known if "proportional_accuracy" in s]:
+        result["proportional_accuracy"] = float(np.mean(shares))
     return result

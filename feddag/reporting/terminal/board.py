@@ -39,6 +39,7 @@ class CompareBoard:
 
     def expect(self, cells: Mapping[str, tuple[str, str, Any]]) -> None:
         """Tell the board every cell, before the first one starts."""
+        self.outcomes, self.failures = {}, {}
         self.names = {name: (m, s, e.seed, e.num_rounds) for name, (m, s, e) in cells.items()}
 
     def progress(self, name: str, news: Mapping[str, Any]) -> None:
@@ -102,7 +103,7 @@ def comparison_tables(
 ) -> list[TextTable]:
     """The result for a terminal, one table per setting; the files have more columns."""
     head = headings(first, metric, targets)
-    shown = ("vs ", "rank", "MB", "s", "rounds", LOW_HEADING, "clusters")
+    shown = ("vs ", "rank", "after", "client-epochs", "MB", "s", "rounds", LOW_HEADING, "clusters")
     keep = [c for c, name in enumerate(head) if c < 2 or name.startswith(shown)]
     tables = []
     for setting in dict.fromkeys(line.setting for line in lines):

@@ -212,7 +212,8 @@ def result_table(result: Event) -> TextTable:
     table.note(
         "".join(f"{sentence}; " for sentence in missing)
         + f"{megabytes(result['bytes_down'])} down, {megabytes(result['bytes_up'])} up, "
-        f"{result['seconds']:.1f} s in {plural(result['rounds'], 'round')}, {failures}"
+        + (f"{result['client_epochs']:,.0f} client-epochs, " if "client_epochs" in result else "")
+        + f"{result['seconds']:.1f} s in {plural(result['rounds'], 'round')}, {failures}"
         + (f", {in_evaluation:,} of them in evaluation" if in_evaluation else "")
     )
     return table

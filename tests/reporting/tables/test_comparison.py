@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from feddag.reporting.tables.comparison import (
+    Point,
+    at_budget,
     deviation,
+    difference,
     read_outcome,
     summarise,
 )
@@ -66,8 +69,13 @@ def test_cells_stand_under_their_headings() -> None:
         "clusters": "–",
         "vs m": "–",
         "rank": "1",
-        "fine-tuned %": "–",
+        "proportional accuracy %": "–",
+        "chosen round %": "–",
+        "last five %": "–",
+        "after one local round %": "–",
+        "vs m, after": "–",
         "newcomers %": "–",
+        "client-epochs": "–",
         "MB": "4.0",
         "s": "2.0",
         "rounds to 40%": "never",
@@ -79,9 +87,7 @@ def test_fine_tuned_and_newcomers_have_columns_where_they_were_scored() -> None:
     scores = {"accuracy": 0.8, "balanced_accuracy": 0.7}
     lines = summarise([outcome("m", 1, 0.5, after=scores, newcomers=scores)], ["m"], [""])
     text = markdown(lines, "m", "accuracy", (), "t")
-    assert (
-        "| method | accuracy % | balanced accuracy % | rank | fine-tuned % | newcomers % | MB | s |" in text
-    )
+    assert "| method | accuracy % | balanced accuracy % | rank | after one local round % | newc" in text
     assert "| m | 50.00 | 25.00 | 1 | 80.00 | 80.00 | 4.0 | 2.0 |" in text
 
 
@@ -188,3 +194,53 @@ def test_a_negative_number_is_not_changed_for_spreadsheets() -> None:
     runs = [outcome("m", 1, 0.5), outcome("k", 1, 0.25)]
     rows = list(csv.DictReader(io.StringIO(summary_csv(summarise(runs, ["m", "k"], [""]), ()))))
     assert rows[1]["difference_mean"] == "-0.25"
+
+
+def test_a_paired_difference_has_the_t_interval_and_a_verdict_outside_of_it_alone() -> None:
+    found = difference([0.1, 0.2, 0.3])
+    assert found is not None
+    # t(0.975, 2) = 4.302653, deviation 0.1, √3
+    assert found.low == pytest.approx(0.2 - 4.302653 * 0.1 / 3**0.5, rel=1e-5)
+    assert found.verdict == "tie"
+    wins, losses, once = difference([0.1, 0.11, 0.12]), difference([-0.1, -0.11, -0.12]), difference([0.5])
+    assert wins is not None
+    assert losses is not None
+    assert once is not None
+    assert (wins.verdict, losses.verdict, once.verdict) == ("win", "loss", "")
+    assert difference([]) is None
+
+
+def test_a_method_that_adapts_or_could_not_act_has_no_score_as_served() -> None:
+    runs = [
+        outcome("a", 1, 0.5, after={"accuracy": 0.7}),
+        outcome("b", 1, 0.9, after={"accuracy": 0.9}, adapts=True),
+        outcome("c", 1, 0.5, acts_from=21),
+    ]
+    lines = {line.method: line for line in summarise(runs, ["a", "b", "c"], [""])}
+    rows = {
+        m: dict(zip(headings("a", "accuracy", ()), cells(line, "accuracy"), strict=True))
+        for m, line in lines.items()
+    }
+    assert (rows["a"]["rank"], rows["b"]["rank"], rows["c"]["rank"]) == ("1", "–", "–")
+    assert rows["b"]["accuracy %"] == "–"
+    assert rows["b"]["after one local round %"] == "90.00"
+    assert rows["b"]["vs a, after"] == "+20.00"
+    assert rows["c"]["accuracy %"] == "n/a (acts from round 21)"
+    assert rows["c"]["vs a"] == "–"
+
+
+def test_at_equal_compute_a_run_is_read_where_it_had_spent_the_first_methods_budget() -> None:
+    def run(method: str, per_round: float) -> object:
+        points = tuple(
+            Point(r, {"accuracy": r / 10, "balanced_accuracy": r / 20}, 100 * r, per_round * r)
+            for r in range(1, 6)
+        )
+        return replace(outcome(method, 1, 0.5), curve=points, epochs=5 * per_round)
+
+    runs = [run("cheap", 10.0), run("dear", 24.0), run("cheapest", 5.0)]
+    read = {o.method: o for o in at_budget(runs, "compute", "cheap")}  # type: ignore[arg-type]
+    assert read["cheap"].scores["accuracy"] == 0.5
+    assert (read["dear"].scores["accuracy"], read["dear"].epochs) == (0.2, 48.0)
+    assert read["cheapest"].scores["accuracy"] == 0.5
+    assert [o.scores for o in at_budget(runs, "bytes", "cheap")] == [o.scores for o in runs]  # type: ignore[arg-type,attr-defined]
+    assert at_budget(runs, "rounds", "cheap") == runs  # type: ignore[arg-type]

@@ -96,7 +96,8 @@ def test_the_result_has_one_table_per_setting_with_the_columns_that_fit() -> Non
     assert [str(table.title) for table in tables] == ["x", "y"]
     heads = [str(column.header) for column in tables[0].columns]
     assert heads == [
-        "method", "accuracy %", "10th percentile %", "clusters", "vs a", "rank", "MB", "s", "rounds to 60%",
+        "method", "accuracy %", "10th percentile %", "clusters", "vs a", "rank",
+        "after one local round %", "vs a, after", "client-epochs", "MB", "s", "rounds to 60%",
         "MB to 60%",
     ]  # fmt: skip
     assert "+25.00" in printed(tables[0])

@@ -7,7 +7,7 @@ from typing import Any
 
 from feddag.core.files import write_durably
 from feddag.reporting.pages.render import plots_json, render_interactive
-from feddag.reporting.pages.report import accuracy, clients, clusters, cost, overview, settings
+from feddag.reporting.pages.report import accuracy, clients, clusters, cost, lifecycle, overview, settings
 from feddag.reporting.pages.report.run_data import RunData
 from feddag.reporting.pages.section import Maker, Plot, Section
 
@@ -17,6 +17,7 @@ SECTIONS = (
     Maker("accuracy", "Accuracy", accuracy.block, per_run=False),
     Maker("clients", "Clients", clients.distribution, per_run=False),
     Maker("over-rounds", "Clients over the rounds", clients.over_rounds),
+    Maker("lifecycle", "Joining, leaving, changing", lifecycle.block),
     Maker("clusters", "Clusters", clusters.curves),
     Maker("classes", "Classes", clusters.classes),
     Maker("why", "Why these clusters", clusters.why),
@@ -41,6 +42,13 @@ def report_html(runs: Sequence[RunData]) -> str:
 
 def page_html(sections: Sequence[Section], content: dict[str, Any]) -> str:
     """A page of sections; `content` holds title, answer, tiles and footer."""
+    plots, first_plots = numbered_plots(sections)
+    inside = {"sections": sections, "first_plots": first_plots, "plots": plots_json(plots)}
+    return render_interactive("page.html", inside | content)
+
+
+def numbered_plots(sections: Sequence[Section]) -> tuple[list[Plot], dict[str, list[int]]]:
+    """All plots of a page, and the number of the first plot of each block of each section."""
     plots: list[Plot] = []
     first_plots: dict[str, list[int]] = {}
     for section in sections:
@@ -48,8 +56,7 @@ def page_html(sections: Sequence[Section], content: dict[str, Any]) -> str:
         for block in section.blocks:
             first_plots[section.key].append(len(plots))
             plots += block.plots
-    inside = {"sections": sections, "first_plots": first_plots, "plots": plots_json(plots)}
-    return render_interactive("page.html", inside | content)
+    return plots, first_plots
 
 
 def write_report(runs: Sequence[RunData], path: Path) -> Path:

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Share first, then specialise: clusters begin with one common model and leave it when validation says so.
+
+A cluster *shares* as long as its model is averaged, after every round, with those of its partners. Its *own
+step* is what the updates of its own clients alone would have made of the same model. From time to time the
+members of a cluster weigh both on their validation samples:
+
+    start            a cluster that the common model tells too little leaves at once, with its own warm model
+    shared rounds    who shares leaves when there is evidence against the shared step
+    after them       who shares leaves unless there is evidence for it
+
+Nothing else is trained for this: the shared step is the mean of the own steps.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, Protocol
+
+import numpy as np
+import torch
+from annotated_types import Ge, Le
+
+from feddag.core.algorithm import Server
+from feddag.core.averaging import Mean, mean
+from feddag.core.clusters import Clusters
+from feddag.core.message import message, options, public, sensitive
+from feddag.core.params import Params
+from feddag.core.task import Client, validation_task
+from feddag.learning.evaluation import logits
+from feddag.learning.signature import Signature
+
+Partners = tuple[
+    tuple[int, ...], ...
+]  # for each cluster, all whose models are averaged to its own; and itself
+
+
+@options
+class SharedStartOptions:
+    """Whether, with whom and for how long clusters share their whole models before they specialise."""
+
+    rounds: Annotated[float, Ge(0), Le(1)] = (
+        0.0  # share of all rounds; 0: clusters train alone from the start
+    )
+    partners: Literal["all", "graph", "random"] = "all"  # all clusters; its sources; as many by chance
+    evidence: bool = True  # False: nobody is asked, and everybody shares for exactly these rounds
+    # ρ: the shared step must tell this part of what the own step tells about labels, else a cluster leaves
+    enough: Annotated[float, Ge(0), Le(1)] = 0.5
+    certainty: Annotated[float, Ge(0)] = 2.0  # standard errors by which a difference is evidence
+    checks: Annotated[int, Ge(1)] = 1  # how often models are weighed in the shared rounds, at even distances
+
+    def last(self, num_rounds: int) -> int:
+        """The last of the shared rounds."""
+        return round(self.rounds * num_rounds)
+
+    def due(self, round_: int, num_rounds: int) -> bool:
+        """Whether models are weighed in this round: at the start, regularly, and in the last shared one."""
+        last = self.last(num_rounds)
+        return round_ in (0, last) or round_ % max(1, math.ceil(last / self.checks)) == 0
+
+
+@message
+class Weigh:
+    """Compare two models on your validation samples."""
+
+    shared: Params = public()
+    own: Params = public()
+    network: str
+    log_prior: np.ndarray = (
+        public()
+    )  # (classes,): log of the cluster's label shares, a model that sees nothing
+    enough: float
+
+
+@message
+class Weighed:
+    """Sums over a client's validation samples; `lack` is what the shared model lacks, see `weigh`."""
+
+    samples: int = sensitive("scores", least=0)
+    shared: float = sensitive("scores", least=-1e-3, most=1e300)  # losses
+    own: float = sensitive("scores", least=-1e-3, most=1e300)
+    lack: float = sensitive("scores", least=-1e300, most=1e300)
+    squares: float = sensitive("scores", least=0, most=1e300)  # of `lack`
+
+
+@validation_task
+def weigh(request: Weigh, client: Client) -> Weighed:
+    """What the shared model lacks of a sample: ρ·(prior loss − own loss) − (prior loss − shared loss)."""
+    y = client.validation.labels
+    shared, own = (
+        torch.nn.functional.cross_entropy(
+            logits(client, model, client.validation, request.network).double(), y, reduction="none"
+        )
+        for model in (request.shared, request.own)
+    )
+    prior = -torch.from_numpy(request.log_prior)[y]
+    lack = request.enough * (prior - own) - (prior - shared)
+    return Weighed(
+        samples=len(y),
+        shared=float(shared.sum()),
+        own=float(own.sum()),
+        lack=float(lack.sum()),
+        squares=float((lack**2).sum()),
+    )
+
+
+# -- the server's side -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the members of one cluster found, all samples alike."""
+
+    samples: int
+    shared: float  # mean losses
+    own: float
+    lack: float  # mean, and its standard error
+    error: float
+
+    @classmethod
+    def of(cls, replies: Sequence[Weighed]) -> "Evidence":
+        """From the sums of several clients."""
+        n = sum(reply.samples for reply in replies)
+        if n < 2:
+            return cls(n, math.nan, math.nan, math.inf, 0.0)  # without evidence nobody shares
+        shared, own, lack, squares = (
+            sum(getattr(reply, name) for reply in replies) / n
+            for name in ("shared", "own", "lack", "squares")
+        )
+        variance = max(squares - lack**2, 0.0) * n / (n - 1)
+        return cls(n, shared, own, lack, math.sqrt(variance / n))
+
+    def leaves(self, certainty: float, shares_by_default: bool) -> bool:
+        """A cluster that shares by default needs evidence against it; another one needs evidence for it."""
+        if shares_by_default:
+            return self.lack > certainty * self.error
+        return not self.lack < -certainty * self.error
+
+
+def partners_of(
+    sharing: Sequence[int], sources: Sequence[Sequence[int]], options: SharedStartOptions, server: Server
+) -> Partners:
+    """For each cluster, whose models are averaged to its own: those of its partners that still share."""
+    found: list[tuple[int, ...]] = []
+    for z, of_z in enumerate(sources):
+        others = [q for q in range(len(sources)) if q != z]
+        if options.partners == "graph":
+            others = [q for q in of_z if q != z]
+        elif options.partners == "random":
+            number = sum(1 for q in of_z if q != z)
+            drawn = (server.seed / "partners" / z).numpy().permutation(others)[:number]
+            others = [int(q) for q in drawn]
+        found.append(tuple(sorted({z, *(q for q in others if q in sharing)})) if z in sharing else (z,))
+    return tuple(found)
+
+
+def averaged(models: Sequence[Params], examples: Mapping[int, int], partners: Partners) -> tuple[Params, ...]:
+    """Every model averaged over its partners, by the samples that were trained on; its own without any."""
+    result = []
+    for z, of_z in enumerate(partners):
+        weights = [examples.get(q, 0) for q in of_z]
+        alone = of_z == (z,) or not sum(weights)
+        result.append(models[z] if alone else mean([models[q] for q in of_z], weights))
+    return tuple(result)
+
+
+class Sharers(Protocol):
+    """What is needed of a state: who is where, learns from whom, holds which labels, and still shares."""
+
+    clusters: Clusters
+    sources: tuple[tuple[int, ...], ...]
+    signatures: dict[str, Signature]
+    sharing: tuple[int, ...]
+
+
+def label_counts(state: Sharers) -> list[np.ndarray]:
+    """The number of samples of every class, in each cluster."""
+    counts = {client: signature.counts for client, signature in state.signatures.items()}
+    nothing = np.zeros_like(next(iter(counts.values())))
+    return [sum((counts.get(c, nothing) for c in members), nothing) for members in state.clusters.members]
+
+
+def share(
+    state: Any,
+    own: Sequence[Params],
+    means: Mapping[int, Mean[Any]] | None,
+    network: str,
+    options: SharedStartOptions,
+    server: Server,
+) -> Any:
+    """The state after a round, given the own steps of all clusters and their replies (None: the start).
+
+    A cluster that leaves keeps its own step; the others are averaged without it.
+    """
+    sharing, last = state.sharing, options.last(server.num_rounds)
+    if not sharing:
+        return replace(state, models=tuple(own))
+    if means is None:
+        examples = {z: int(counts.sum()) for z, counts in enumerate(label_counts(state))}
+    else:
+        examples = {z: found.reply.examples for z, found in means.items()}
+    together = averaged(own, examples, partners_of(sharing, state.sources, options, server))
+    if not options.evidence:
+        return replace(state, models=together, sharing=sharing if server.round < last else ())
+    if options.due(server.round, server.num_rounds):
+        default = server.round < last
+        found = weighed(own, together, state, network, options.enough if default else 1.0, server)
+        sharing = tuple(z for z in sharing if not found[z].leaves(options.certainty, default))
+        together = averaged(own, examples, partners_of(sharing, state.sources, options, server))
+    server.note(sharing=list(sharing))
+    return replace(state, models=together, sharing=sharing)
+
+
+def weighed(
+    own: Sequence[Params],
+    together: Sequence[Params],
+    state: Sharers,
+    network: str,
+    enough: float,
+    server: Server,
+) -> dict[int, Evidence]:
+    """Ask those of the cohort (at the start: of all clients) whose clusters share to compare both models."""
+    labels, counts = state.clusters.labels(), label_counts(state)
+    requests = {
+        z: Weigh(
+            shared=together[z],
+            own=own[z],
+            network=network,
+            log_prior=np.log((counts[z] + 1) / (counts[z] + 1).sum()),  # one sample is added to each class
+            enough=enough,
+        )
+        for z in state.sharing
+    }
+    asked = {c: requests[labels[c]] for c in server.cohort if labels.get(c) in requests}
+    replies = server.ask(weigh, asked, quorum=0.0)
+    found = {z: Evidence.of([r for c, r in replies.items() if labels[c] == z]) for z in state.sharing}
+    server.note(
+        weighed={
+            str(z): {"samples": e.samples, "shared": e.shared, "own": e.own, "lack": e.lack, "error": e.error}
+            for z, e in found.items()
+            if e.samples > 1
+        }
+    )
+    return found

@@ -45,6 +45,7 @@ class Node:
         memory: Path,
         backend: str = "auto",
         privacy: Protection | None = None,
+        device: str = "cpu",
     ) -> None:
         if client not in federation.clients:
             known = ", ".join(federation.ids[:5])
@@ -54,7 +55,7 @@ class Node:
             federation, clients={client: federation.clients[client]}, groups={}, newcomers=()
         )
         self.client, self.tasks, self.model, self.backend = client, tasks, model, backend
-        self.privacy = privacy
+        self.privacy, self.device = privacy, device
         self.memory = VersionedMemory(memory)
         self.scores = memory.with_name(SCORES)
         self._sites: dict[str, Site] = {}
@@ -129,9 +130,7 @@ class Node:
         if key not in self._sites:
             federation = in_terms_of(self.federation, agreed)
             self._sites = {
-                key: Site(
-                    federation, Networks(self.model, agreed), backend=self.backend, privacy=self.privacy
-                )
+                key: Site(federation, Networks(self.model, agreed), self.backend, self.privacy, self.device)
             }
         return self._sites[key]
 

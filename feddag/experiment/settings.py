@@ -131,6 +131,12 @@ class EngineConfig(_Section):
         default="auto",
         description="who trains: torch, native (C++ kernels), or auto: native where it can",
     )
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto|cpu|mps|cuda(:\d{1,3})?)$",
+        description="where torch computes: cpu, cuda, cuda:1, mps, or auto: a GPU with CUDA if there is one; "
+        "the C++ kernels use the cpu",
+    )
     quorum: float = Field(
         default=0.5, ge=0, le=1, description="share of the asked clients that must answer, at least"
     )

@@ -21,10 +21,11 @@ from feddag.core.distinct import Distinct
 from feddag.core.engine import Answer, Engine, Presence
 from feddag.core.host import uninterrupted
 from feddag.core.params import Params
+from feddag.core.phases import spent
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientId, ClientTask
 from feddag.learning.evaluation import Evaluate, Evaluated, Scores, evaluate
-from feddag.learning.hints import stalled
+from feddag.learning.hints import diverged, stalled
 from feddag.privacy.sums import averaging_for
 from feddag.reporting.tables.metrics import client_scores, summary
 from feddag.runs.checkpoint import Progress, label_of, prune_checkpoints, save_checkpoint
@@ -58,6 +59,7 @@ class Driver:
         self.facts = facts
         self.lifecycle = Lifecycle(self)
         self._losses: list[float] = []  # of the evaluations in this process
+        self._diverged = False  # whether that was said
         self.saved_round = -1  # the newest round that is on the disk
         self._between_rounds = True  # whether the clients remember what they did when the last round ended
 
@@ -90,6 +92,7 @@ class Driver:
             cohort=list(server.cohort),
             digest=codec.digest(state),
             notes=server.notes,
+            waited=server.waited,
             seconds=time.perf_counter() - started,
         )
         self.lifecycle.record_round(round_, now)
@@ -205,19 +208,25 @@ class Driver:
     def record_exchange(self, task: ClientTask, round_: int, answers: Mapping[ClientId, Answer]) -> None:
         """Record one question: who failed and why, bytes in both directions, seconds."""
         clipped = {c: a.remark for c, a in answers.items() if a.remark}
+        failures = {c: a.failure for c, a in answers.items() if a.failure}
         self.record(
             "exchange",
             round=round_,
             task=task.name,
             clients=len(answers),
-            failures={c: a.failure for c, a in answers.items() if a.failure},
+            failures=failures,
             **({"clipped": clipped} if clipped else {}),
             samples=sum(a.samples for a in answers.values()),
             epochs=sum(a.epochs for a in answers.values()),
             bytes_down=sum(a.bytes_down for a in answers.values()),
             bytes_up=sum(a.bytes_up for a in answers.values()),
             client_seconds={c: round(a.seconds, 4) for c, a in answers.items()},
+            phases=spent(task, answers),
         )
+        hint = "" if self._diverged else diverged(list(failures.values()), len(answers))
+        if hint:
+            self._diverged = True  # once is enough
+            self.record("warning", text=hint)
 
     def record(self, kind: str, **fields: Any) -> dict[str, Any]:
         """Write an event to the log and show it to whoever watches."""

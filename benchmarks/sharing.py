@@ -112,6 +112,7 @@ def play(
             network=simulation.prepared.network,
             problem=simulation.federation.problem,
             num_rounds=rounds,
+            quorum=experiment.engine.quorum,  # a client whose training diverges is left out, as in every run
             purpose=purpose,
             on_answers=(lambda *_: None) if purpose == "evaluation" else record,
         )

@@ -15,7 +15,7 @@ from feddag.core.engine import Answer, Exchange
 from feddag.core.params import Params
 from feddag.core.task import Client, ClientId, ClientTask
 from feddag.data.federation import Federation
-from feddag.learning.backends import select_backend
+from feddag.learning.backends import Backend, select_backend
 from feddag.models import Networks
 from feddag.privacy.guard import Guard, Protection
 
@@ -40,11 +40,15 @@ class Site:
     backend: str = "auto"
     privacy: Protection | None = None  # None: everything leaves as it is
     known_scores: KnownScores = field(default_factory=KnownScores, compare=False)
+    optimiser: str = "sgd"  # of the local training, for `backends`
 
     def backends(self) -> dict[str, str]:
         """Who trains each kind of network with cross-entropy; other losses are computed by torch."""
+        return {kind: str(self._backend(kind)) for kind in ("single", "dual")}
+
+    def _backend(self, kind: str) -> Backend:
         shape = self.federation.input_shape
-        return {k: str(select_backend(self.backend, self.network(k), shape)) for k in ("single", "dual")}
+        return select_backend(self.backend, self.network(kind), shape, optimiser=self.optimiser)
 
 
 def open_site(
@@ -132,5 +136,6 @@ def perform(
         samples=client.work.samples,
         epochs=client.work.samples / max(1, len(client.train)),
         bytes_up=codec.nbytes(reply),
+        phases=dict(client.work.seconds),
     )
     return answer, dict(client.memory)

@@ -190,7 +190,7 @@ class ProcessEngine(SimulatedClients):
         except InvalidMessage as error:
             return Answer(failure=str(error))
         counted = {name: payload[name] for name in ("seconds", "samples", "epochs", "bytes_up")}
-        return Answer(reply=reply, **counted)
+        return Answer(reply=reply, phases=json.loads(payload["phases"]), **counted)
 
 
 def _bytes_of(federation: Federation) -> int:

@@ -64,6 +64,7 @@ class Desk:
             "samples": answer.samples,
             "epochs": answer.epochs,
             "bytes_up": answer.bytes_up,
+            "phases": json.dumps(answer.phases),
             "reply": blob(codec.encode(answer.reply)),
             "memory": blob(codec.encode(Memory.of(memory))),
         }

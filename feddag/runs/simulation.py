@@ -59,7 +59,9 @@ class Simulation:
     def _site(self, ledger: Path | None) -> Site:
         privacy = self.experiment.privacy
         protection = Protection(privacy, ledger) if privacy.on else None
-        return Site(self.federation, self.prepared.network, self.experiment.engine.backend, protection)
+        optimiser = self.experiment.training.optimiser
+        backend = self.experiment.engine.backend
+        return Site(self.federation, self.prepared.network, backend, protection, optimiser=optimiser)
 
     @cached_property
     def presence(self) -> PlannedPresence:

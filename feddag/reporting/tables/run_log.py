@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from feddag.reporting.tables.lifecycle import Story
 from feddag.reporting.tables.log import Event
 
 MOST_FAILURES = 5000  # that are kept by name; all are counted
@@ -30,12 +31,12 @@ class Evaluation:
 
 @dataclass
 class Cost:
-    """What one kind of work cost: bytes, seconds that clients computed, seconds that passed meanwhile."""
+    """What one phase cost: bytes, seconds that clients computed, seconds that the server computed."""
 
     bytes_down: int = 0
     bytes_up: int = 0
     client_seconds: float = 0.0
-    seconds: float = 0.0
+    server_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,12 @@ class RunLog:
     warnings: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)  # the log in words, the newest last
     notes: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # round → what the method noted
+    story: Story = field(default_factory=Story)  # who joined, left and changed
 
     def add(self, event: Event) -> None:
         """Take in the next event; kinds that are not known change nothing."""
         kind = event.get("event", "")
+        self.story.add(event)
         handle = getattr(self, f"_on_{kind}", None)
         if handle is not None:
             handle(event)
@@ -89,7 +92,6 @@ class RunLog:
             total.bytes_down += cost.bytes_down
             total.bytes_up += cost.bytes_up
             total.client_seconds += cost.client_seconds
-            total.seconds += cost.seconds
         if not evaluation:
             self.bytes_down += event["bytes_down"]
             self.bytes_up += event["bytes_up"]
@@ -103,6 +105,9 @@ class RunLog:
         self.round = event["round"]
         self.seconds += event["seconds"]
         self.rounds.append((event["round"], event["seconds"], len(event["cohort"])))
+        if "waited" in event:  # what is not spent waiting for clients is the server's own work
+            own = self.costs.setdefault("averaging" if event["round"] else "clustering", Cost())
+            own.server_seconds += max(0.0, event["seconds"] - event["waited"])
         if event.get("notes"):
             self.notes[event["round"]] = event["notes"]
         name = f"round {event['round']}" if event["round"] else "start"
@@ -119,6 +124,13 @@ class RunLog:
     def _on_warning(self, event: Event) -> None:
         self.warnings.append(event["text"])
         self._say(f"warning: {event['text']}")
+
+    def _on_check(self, event: Event) -> None:
+        if event["alarms"]:
+            self._say(f"round {event['round']}: alarms of {', '.join(event['alarms'][:10])}")
+
+    def _on_moved(self, event: Event) -> None:
+        self._say(f"round {event['round']}: {len(event['clients'])} clients moved to another cluster")
 
     def _on_newcomers(self, event: Event) -> None:
         self._say(f"round {event['round']}: {len(event['clients'])} clients joined")
@@ -137,10 +149,11 @@ class RunLog:
 
 
 def _phases(event: Event) -> dict[str, Cost]:
-    """What one question cost, by phase; old logs name only the task."""
+    """What one question cost, by phase; older logs name only the task."""
+    if "phases" in event:
+        return {phase: Cost(*amounts) for phase, amounts in event["phases"].items()}
     seconds = sum(event.get("client_seconds", {}).values())
-    whole = Cost(event["bytes_down"], event["bytes_up"], seconds, event.get("seconds", 0.0))
-    return {event.get("phase") or event["task"]: whole}
+    return {event["task"]: Cost(event["bytes_down"], event["bytes_up"], seconds)}
 
 
 @dataclass

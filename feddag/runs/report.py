@@ -12,7 +12,7 @@ from feddag.reporting.pages.report.write import write_report
 
 def with_clusters(run: RunData) -> RunData:
     """The run with the clusters of its newest checkpoint, if it is not finished and they can be read."""
-    if run.result or run.labels or not (run.folder / "checkpoints").is_dir():
+    if run.result or run.clustering or not (run.folder / "checkpoints").is_dir():
         return run
     from feddag.reporting.pages.why import why_block
     from feddag.runs.result import found_clusters

@@ -225,3 +225,8 @@ def test_the_cost_of_every_phase_is_shown_with_the_servers_own_work(whole) -> No
     assert {t["name"]: t["x"] for t in seconds} == {
         "signature": [0.06], "clustering": [0.6], "primary": [0.12], "averaging": [0.8], "evaluation": [0.24],
     }  # fmt: skip
+
+
+def test_an_unfinished_run_shows_its_clusters(tmp_path: Path) -> None:
+    page = report(run_folder(tmp_path / "run", until=2, clusters=3))
+    assert [t["name"] for t in page.plots["clusters"]["data"]] == [f"cluster {z} (2)" for z in range(3)]

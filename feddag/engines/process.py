@@ -58,6 +58,7 @@ class ProcessEngine(SimulatedClients):
                 data=str(self.folder / "data"),
                 model=model,
                 backend=site.backend,
+                device=site.device,
                 **self._privacy(),
             )
         except BaseException:

@@ -159,7 +159,8 @@ def _phases(event: Event) -> dict[str, Cost]:
     if "phases" in event:
         return {phase: Cost(*amounts) for phase, amounts in event["phases"].items()}
     seconds = sum(event.get("client_seconds", {}).values())
-    return {event["task"]: Cost(event["bytes_down"], event["bytes_up"], seconds)}
+    phase = "evaluation" if event["task"] == "evaluate" else event["task"]
+    return {phase: Cost(event["bytes_down"], event["bytes_up"], seconds)}
 
 
 @dataclass

@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CONSTRAINTS ?= constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check unit test-hard test-native format clean
+.PHONY: help install run test check unit test-hard test-deploy test-native format clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -36,6 +36,9 @@ unit: install
 
 test-hard: install ## Thousands of mutated settings and messages (a few minutes)
 	$(BIN)/python -m pytest -m hard
+
+test-deploy: install ## Deployments of real processes: kills, strangers, lost packets, a proxy (ten minutes)
+	$(BIN)/python -m pytest -m deploy
 
 test-native: install ## The native trainer's tests under AddressSanitizer and UBSan
 	sh tests/native/sanitize.sh $(BIN)/python

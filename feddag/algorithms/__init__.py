@@ -13,6 +13,7 @@ from feddag.algorithms.fedavg import FedAvg, FedAvgFineTuned
 from feddag.algorithms.fedavgm import FedAvgM
 from feddag.algorithms.fedbr import FedBR
 from feddag.algorithms.feddag import FedDAG
+from feddag.algorithms.feddrift import FedDrift
 from feddag.algorithms.fedgwc import FedGWC
 from feddag.algorithms.fedmix import FedMix
 from feddag.algorithms.fedper import FedPer
@@ -61,6 +62,7 @@ _OURS: dict[str, Any] = {
     "cfl": CFL,
     "cfl_gp": CFLGP,
     "fedgwc": FedGWC,
+    "feddrift": FedDrift,
     "fedrc": FedRC,
     "fblg": FBLG,
     "fedper": FedPer,

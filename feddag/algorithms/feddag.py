@@ -10,13 +10,13 @@
 Where the paper is silent or ambiguous, a field of an options class says what is done.
 """
 
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from pydantic import Field
 
-from feddag.clustering.newcomers import place_newcomers
 from feddag.clustering.options import ClusteringOptions, GraphOptions
 from feddag.clustering.pipeline import cluster_signatures
 from feddag.clustering.proximity import Frame, shown_views
@@ -30,6 +30,7 @@ from feddag.core.errors import InvalidInput
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
+from feddag.learning.following import FollowOptions, answer_drift, forget, settle, take_in
 from feddag.learning.presets import PRESETS
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
@@ -51,6 +52,8 @@ class State:
     mask: int  # selects the coordinates of all sketches
     frame: Frame  # how the signatures were compared, in their order
     tree: KeptTree  # the hierarchical clustering, and where it was cut
+    changed: tuple[str, ...] = ()  # clients that joined, moved or fit badly since the clustering
+    settled: int = 0  # the round in which the clusters were last looked at
     sharing: tuple[int, ...] = ()  # the clusters whose models are still averaged (`shared_start`)
 
 
@@ -64,6 +67,7 @@ class FedDAG:
     clustering_options: Annotated[ClusteringOptions, Field(alias="clustering")] = ClusteringOptions()
     graph: GraphOptions = GraphOptions()
     encoders: EncoderOptions = EncoderOptions()
+    follow: FollowOptions = FollowOptions()
     shared_start: SharedStartOptions = SharedStartOptions()
 
     tasks = (sign, share_warm, train, train_dual, weigh)
@@ -103,8 +107,7 @@ class FedDAG:
         server.note(
             num_clusters=len(clusters),
             sizes=[len(members) for members in clusters.members],
-            threshold=found.cut.threshold,
-            fusion_weight=float(found.frame.weights_N.mean()),
+            **found.notes(list(signatures)),
             withheld=sum(s.withheld for s in signatures.values()),
         )
         state = State(
@@ -115,12 +118,12 @@ class FedDAG:
             start=start,
             mask=mask,
             frame=found.frame,
-            tree=KeptTree.of(signatures, found.cut),
+            tree=KeptTree.of(signatures, found),
             sharing=tuple(range(found.count)) if self.shared_start.rounds and found.count > 1 else (),
         )
         return share(state, state.models, None, self.encoders.network, self.shared_start, server)
 
-    def warmup(self, keep: bool) -> int:
+    def warmup(self, keep: bool = False) -> int:
         """Rounds that everybody trains alone. Data angles need none, if no warm model is wanted either."""
         return self.signature.warmup_rounds if keep or self.clustering_options.views != "data" else 0
 
@@ -156,15 +159,17 @@ class FedDAG:
 
     def clustering(self, state: State) -> Clustering:
         """The clusters in use, and what they were decided by; angles are measured again, nothing else."""
-        items, options = items_of(state.signatures), self.clustering_options
+        items = items_of(state.signatures)
         return Clustering(
             clusters=state.clusters,
-            how=options.describe(),
+            how=self.clustering_options.describe(),
             clients=tuple(state.signatures),
             views=shown_views(items, state.frame),
             counts_NC=items.counts_NC,
-            weights_N=state.frame.weights_N if options.views == "fused" else None,
+            weights_N=state.frame.shown_weights,
             tree=state.tree.tree(),
+            splits=state.tree.shown_splits(),
+            unlike=state.tree.unlike,
             sources=state.sources,
             withheld=sum(s.withheld for s in state.signatures.values()),
         )
@@ -172,28 +177,23 @@ class FedDAG:
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Newcomers sign from the stored start and mask; old clients stay in their clusters."""
         unsigned = [c for c in newcomers if c not in state.signatures]  # who signed before keeps its cluster
+        signed = self.signed(state, unsigned, server)
+        return take_in(state, signed, self, server) if signed else state
+
+    def signed(self, state: State, clients: Iterable[str], server: Server) -> dict[str, Signature]:
+        """Fresh signatures, comparable with those of the start."""
         request = self.signature_request(state.start, state.mask, keep=False)
-        signed = server.ask(sign, broadcast(request, unsigned), quorum=0.0)
-        if not signed:
-            return state
-        labels, old, new = state.clusters.labels(), items_of(state.signatures), items_of(signed)
-        labels_N = np.array([labels[c] for c in state.signatures])
-        placed = place_newcomers(new, old, labels_N, state.frame, state.tree.threshold)
-        clusters = state.clusters
-        for client, z in zip(signed, placed.labels_M, strict=True):
-            clusters = clusters.add(client, int(z))
-        # A new cluster starts from the nearest cluster's model, and learns from the same sources.
-        own = [(len(state.models) + k,) for k in range(len(placed.opened_from))]
-        learned = [state.sources[z] for z in placed.opened_from] if self.encoders.sharing else own
-        server.note(
-            placed={c: int(z) for c, z in zip(signed, placed.labels_M, strict=True)},
-            weak=[c for c, weak in zip(signed, placed.weak_M, strict=True) if weak],
-        )
-        return replace(
-            state,
-            clusters=clusters,
-            models=(*state.models, *(state.models[z] for z in placed.opened_from)),
-            sources=(*state.sources, *learned),
-            signatures={**state.signatures, **signed},
-            frame=placed.frame,
-        )
+        return server.ask(sign, broadcast(request, clients), quorum=0.0)
+
+    def depart(self, state: State, gone: tuple[str, ...], server: Server) -> State:
+        """Who leaves keeps its place, unless signatures are to be forgotten."""
+        return forget(state, gone) if self.follow.forget else state
+
+    def drifted(self, state: State, alarmed: tuple[str, ...], server: Server) -> State:
+        """Clients whose data changed sign again and are placed; a storm is one re-clustering."""
+        signed = self.signed(state, [c for c in alarmed if c in state.signatures], server)
+        return answer_drift(state, signed, self, server)
+
+    def settle(self, state: State, server: Server) -> State:
+        """After enough change, the whole choice of clusters again; accepted only with evidence."""
+        return settle(state, self, server)

@@ -7,6 +7,7 @@ it has settled, spectral clustering puts clients together that see the others in
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -210,6 +211,15 @@ class FedGWC:
             clusters = clusters.add(client, k)
             leaves[k] = _with_member(leaves[k], clusters.members[k].index(client))
         return State(clusters=clusters, leaves=tuple(leaves))
+
+    def forget(self, state: State, clients: tuple[str, ...]) -> State:
+        """The state without some members, none of whom is the last of a cluster."""
+        leaves, members = [], []
+        for leaf, group in zip(state.leaves, state.clusters.members, strict=True):
+            rows = [i for i, c in enumerate(group) if c not in clients]
+            leaves.append(replace(leaf, interactions_CC=leaf.interactions_CC[np.ix_(rows, rows)]))
+            members.append(tuple(group[i] for i in rows))
+        return State(clusters=Clusters(members=tuple(members)), leaves=tuple(leaves))
 
 
 def _split(clusters: Clusters, leaves: list[Leaf], k: int, parts: np.ndarray) -> tuple[Clusters, list[Leaf]]:

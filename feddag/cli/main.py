@@ -15,6 +15,7 @@ from feddag.cli.dashboard import dashboard
 from feddag.cli.data import app as data_app
 from feddag.cli.deploy import app as deploy_app
 from feddag.cli.models import predict
+from feddag.cli.newcomer import newcomer
 from feddag.cli.options import terminal
 from feddag.cli.privacy import app as privacy_app
 from feddag.cli.report import report
@@ -39,6 +40,7 @@ COMMANDS = (
     report,
     dashboard,
     predict,
+    newcomer,
 )
 for command in COMMANDS:
     app.command()(command)

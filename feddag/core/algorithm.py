@@ -76,6 +76,32 @@ class FindsClusters(Protocol):
         ...
 
 
+@runtime_checkable
+class FollowsChange(Protocol):
+    """The declared capability of a method that answers changes of clients and of their data."""
+
+    def depart(self, state: Any, gone: tuple[ClientId, ...], server: "Server") -> Any:
+        """Clients have left; they may come back."""
+        ...
+
+    def drifted(self, state: Any, alarmed: tuple[ClientId, ...], server: "Server") -> Any:
+        """These clients' data have changed."""
+        ...
+
+    def settle(self, state: Any, server: "Server") -> Any:
+        """A time to look at the clusters as a whole."""
+        ...
+
+
+@runtime_checkable
+class WarmsUp(Protocol):
+    """The declared capability of a method whose newcomers train alone before they are taken in."""
+
+    def warmup(self) -> int:
+        """For how many rounds."""
+        ...
+
+
 @dataclass_transform(frozen_default=True)
 def algorithm(cls: type[T]) -> type[T]:
     """Make a class a frozen dataclass of hyper-parameters with checked settings."""

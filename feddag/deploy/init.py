@@ -15,32 +15,27 @@ from feddag.data.build import build_federation
 from feddag.deploy.certificates import write_certificates, write_node_key
 from feddag.deploy.folders import require_flower
 from feddag.deploy.tasks import tasks_of
-from feddag.experiment.settings import Experiment
+from feddag.experiment.settings import DEFAULTS, Experiment
 
 TEMPLATES = Path(__file__).parent / "templates"
 DEADLINE = 600.0  # seconds per task: a node that hangs must not stop everybody
-SAMPLES_PER_VECTOR = 50.0  # principal vectors of fewer samples would show single ones
 LOCAL_NAMES = ("localhost", "127.0.0.1")
 
 
 def deployed(settings: Mapping[str, Any]) -> Experiment:
     """The experiment as it is deployed: what settings leave open becomes careful.
 
-    Signatures of classes are sent only for at least 50 samples per vector, and every task has a deadline.
+    Privacy is `guarded`: nodes send principal vectors of a class only from 50 samples per vector on, whatever
+    the server asks for. And every task has a deadline.
     """
-    plain = json.loads(json.dumps(settings))
-    experiment = Experiment.from_settings(plain)
-    algorithm = experiment.build_algorithm()
-    given = plain.get("algorithm", {})
-    given = {"name": given} if isinstance(given, str) else dict(given)
-    if hasattr(getattr(algorithm, "signature", None), "min_samples_per_vector"):
-        given["signature"] = {"min_samples_per_vector": SAMPLES_PER_VECTOR, **given.get("signature", {})}
-    elif hasattr(algorithm, "min_samples_per_vector"):
-        given = {"min_samples_per_vector": SAMPLES_PER_VECTOR, **given}
-    engine = plain.get("engine", {})
-    engine = {} if isinstance(engine, str) else dict(engine)
-    engine = {"deadline": DEADLINE, **{k: v for k, v in engine.items() if v is not None}, "name": "flower"}
-    return Experiment.from_settings({**plain, "algorithm": given, "engine": engine})
+    plain = dict(settings)
+    if plain.get("privacy", DEFAULTS["privacy"]) == DEFAULTS["privacy"]:
+        plain["privacy"] = {"level": "guarded"}
+    given = plain.get("engine", {})
+    chosen = (
+        {} if isinstance(given, str) else {key: value for key, value in given.items() if value is not None}
+    )
+    return Experiment.from_settings({**plain, "engine": {"deadline": DEADLINE, **chosen, "name": "flower"}})
 
 
 def make_deployment(

@@ -26,6 +26,7 @@ from feddag.core.contract import NormLimit
 from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig, PartitionConfig
+from feddag.experiment.lifecycle import LifecycleConfig
 from feddag.experiment.overrides import Settings, override, read_settings
 from feddag.experiment.scenario import ScenarioConfig
 from feddag.experiment.sentences import joined, plain_problems, problems_of, shown, shown_text
@@ -187,6 +188,9 @@ class Experiment(_Section):
     scenario: Annotated[ScenarioConfig, _named("name")] = Field(
         default=ScenarioConfig(), description="who joins, leaves and comes back, and whose data change"
     )
+    lifecycle: LifecycleConfig = Field(
+        default=LifecycleConfig(), description="who notices changes of data, and what is done then"
+    )
     training: LocalTraining = Field(default=LocalTraining(), description="how a client trains")
     num_rounds: int = Field(default=30, ge=1, le=MAX_ROUNDS, description="communication rounds")
     fraction_train: float = Field(
@@ -235,6 +239,12 @@ class Experiment(_Section):
     def events(self) -> ScenarioConfig:
         """The scenario with the events that its name stands for."""
         return self.scenario.resolved(self.num_rounds)
+
+    @property
+    def detector(self) -> str:
+        """Who notices drift: client, oracle or none."""
+        found = self.lifecycle.detector
+        return ("client" if self.events.drifts else "none") if found == "auto" else found
 
     def build_algorithm(self) -> Algorithm:
         """The algorithm this experiment runs."""

@@ -6,7 +6,7 @@ from typing import Any
 PRESETS: dict[str, dict[str, Any]] = {
     "recommended": {},
     "paper": {  # literal, wherever the paper can be computed literally
-        "signature": {"vectors": 0.01},
+        "signature": {"views": ["pixels", "gradient"], "side": 0, "vectors": 0.01},
         "clustering": {
             "angles": "pairs",
             "class_weighting": "frequency",

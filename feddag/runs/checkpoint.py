@@ -7,6 +7,7 @@ label before, so that a valid checkpoint always has its memories.
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ class Progress:
     experiment: str = ""  # digest of the settings
     data: str = ""  # digest of the data, where they are known
     known: tuple[str, ...] = ()  # clients that the algorithm has met
+    waiting: dict[str, int] = field(default_factory=dict)  # newcomers that warm up → the round they came in
+    resting: dict[str, int] = field(default_factory=dict)  # clients → the round until which none is watched
     chosen_round: int = -1  # the round with the best validation accuracy so far
     chosen_accuracy: float = -1.0
 

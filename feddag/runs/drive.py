@@ -63,6 +63,8 @@ def _run_to_the_end(driver: Driver, folder: Path, facts: Facts, go_on: str) -> N
         with contextlib.suppress(FederationError):  # the first error says what is wrong
             driver.checkpoint()
         raise
+    except ConnectionError:  # the way to the clients, not a file
+        raise
     except OSError as error:  # a file of the result
         raise cannot_write(Path(error.filename or folder), error) from error
 

@@ -19,7 +19,6 @@ from feddag.core.algorithm import Server
 from feddag.core.deployment import Deployment
 from feddag.core.distinct import Distinct
 from feddag.core.engine import Answer, Engine, Presence
-from feddag.core.errors import QuorumMissed
 from feddag.core.host import uninterrupted
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
@@ -30,6 +29,7 @@ from feddag.privacy.sums import averaging_for
 from feddag.reporting.tables.metrics import client_scores, summary
 from feddag.runs.checkpoint import Progress, label_of, prune_checkpoints, save_checkpoint
 from feddag.runs.events import EventLog, LogPrefix
+from feddag.runs.lifecycle import Lifecycle, Standing
 from feddag.runs.prepare import Facts, Prepared
 
 Watch = Callable[[dict[str, Any]], None]  # sees every event, for example to draw a progress bar
@@ -54,6 +54,8 @@ class Driver:
         self.experiment = prepared.experiment
         self.progress = Progress(round=-1, experiment=self.experiment.digest, data=facts.digest())
         self.state: Any = None
+        self.facts = facts
+        self.lifecycle = Lifecycle(self)
         self._losses: list[float] = []  # of the evaluations in this process
         self.saved_round = -1  # the newest round that is on the disk
         self._between_rounds = True  # whether the clients remember what they did when the last round ended
@@ -71,15 +73,16 @@ class Driver:
         """One round (0: the start), its evaluation and checkpoint; an unfinished round leaves no trace."""
         started = time.perf_counter()
         self._between_rounds = False
-        state, known = self.state, self.progress.known
+        now = Standing(self.state, self.progress)
         if round_:
-            self.record_changes(round_, known)
-            state, known = self.onboard_newcomers(round_, state, known)
-        server = self.server(round_, [c for c in self.training(round_) if c in known or not round_])
+            now = self.lifecycle.before_round(round_, now)
+        server = self.server(round_, [c for c in self.training(round_) if c in now.known or not round_])
         if not round_:
-            state, known = self.prepared.algorithm.start(server), server.clients
+            now = now.with_state(self.prepared.algorithm.start(server)).noting(known=server.clients)
+            self.lifecycle.after_start(now)
         elif server.cohort:  # without anyone there, nothing changes
-            state = self.prepared.algorithm.round(state, server)
+            now = now.with_state(self.prepared.algorithm.round(now.state, server))
+        state = now.state
         self.record(
             "round" if round_ else "start",
             round=round_,
@@ -88,7 +91,8 @@ class Driver:
             notes=server.notes,
             seconds=time.perf_counter() - started,
         )
-        progress = replace(self.progress, round=round_, known=tuple(known))
+        self.lifecycle.record_round(round_, now)
+        progress = replace(now.progress, round=round_)
         last, every = self.experiment.num_rounds, self.experiment.evaluation.every
         scored = round_ == last or (round_ > 0 and round_ % every == 0)
         if scored:
@@ -100,36 +104,6 @@ class Driver:
         self.progress, self.state, self._between_rounds = progress, state, True
         if scored or round_ % self.experiment.checkpoint_every == 0:
             self.checkpoint()
-
-    def record_changes(self, round_: int, known: tuple[ClientId, ...]) -> None:
-        """Record who joined, came back and left since the round before, if anybody did."""
-        before, now = set(self.presence.present(round_ - 1)), set(self.presence.present(round_))
-        if before != now:
-            self.record(
-                "presence",
-                round=round_,
-                present=len(now),
-                joined=sorted(c for c in now - before if c not in known),
-                returned=sorted(c for c in now - before if c in known),
-                left=sorted(before - now),
-            )
-
-    def onboard_newcomers(
-        self, round_: int, state: Any, known: tuple[ClientId, ...]
-    ) -> tuple[Any, tuple[ClientId, ...]]:
-        """Let the algorithm take in clients that it has not met; they are asked again when nobody answers."""
-        newcomers = tuple(c for c in self.training(round_) if c not in known)
-        if not newcomers:
-            return state, known
-        present = [c for c in self.training(round_) if c in known]
-        server = self.server(round_, present, "newcomers")
-        try:
-            state = self.prepared.algorithm.onboard(state, newcomers, server)
-        except QuorumMissed as error:
-            self.record("warning", text=f"newcomers could not join and will be asked again: {error}")
-            return state, known
-        self.record("newcomers", round=round_, clients=list(newcomers), notes=server.notes)
-        return state, tuple(sorted({*known, *newcomers}))
 
     def checkpoint(self) -> None:
         """Write the last finished round to the disk, unless it is there already.

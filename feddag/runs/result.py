@@ -18,6 +18,7 @@ from feddag.learning.evaluation import evaluate
 from feddag.privacy.account import by_cluster
 from feddag.reporting.pages.clustering import PlantedTruth, write_clustering_page
 from feddag.reporting.tables.clients import clients_csv, remarks_in
+from feddag.reporting.tables.lifecycle import Story, lifecycle_summary
 from feddag.reporting.tables.log import metrics_csv, read_events
 from feddag.reporting.tables.metrics import PROTOCOL
 from feddag.runs.checkpoint import label_of, load_checkpoint
@@ -64,6 +65,7 @@ def write_result(driver: Driver, folder: Path, facts: Facts) -> None:
         "failures": failures,
         "evaluation_failures": all_failures - failures,
         "unscored": final["unscored"],
+        "lifecycle": lifecycle_summary(Story.of(events)),
         "seconds": sum(e["seconds"] for e in events if e["event"] in ("start", "round")),
         **facts.about(),
     }

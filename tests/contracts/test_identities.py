@@ -46,6 +46,7 @@ IDENTITIES: dict[str, list[Is] | str] = {
     "pacfl": [Is({"threshold": 180.0})],
     "cfl": [Is({"eps1": 1e9, "eps2": 1e9, "min_rounds": 0})],
     "cfl_gp": [Is({"num_clusters": 1})],
+    "feddrift": [Is({"period": 1000})],
     "fedgwc": [Is({"epsilon": 0.0})],
     "fblg": "test_fblg.py::test_with_all_candidates_and_full_participation_it_is_fedavg",
     "fedper": "test_fedper.py::test_one_client_trains_as_under_fedavg",

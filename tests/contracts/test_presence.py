@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from feddag.core.algorithm import WarmsUp
 from feddag.core.engine import Answer
 from feddag.engines.inline import InlineEngine
 from feddag.reporting.tables.log import read_events
@@ -78,8 +79,13 @@ SCRIPT = {
 @every_algorithm
 def test_clients_join_leave_and_come_back(name: str, tmp_path: Path) -> None:
     driver = drive(name, SCRIPT, tmp_path)
-    assert driver.progress.known == (A, B, C, D, E, F, G)
-    assert [e["clients"] for e in events(tmp_path, "newcomers")] == [[E, F], [G]]
+    algorithm = driver.prepared.algorithm
+    alone = algorithm.warmup() if isinstance(algorithm, WarmsUp) else 0
+    joined = {2 + alone: [E, F], 3 + alone: [G]}
+    in_time = {round_: clients for round_, clients in joined.items() if round_ <= 4}
+    assert {e["round"]: e["clients"] for e in events(tmp_path, "newcomers")} == in_time
+    assert driver.progress.known == tuple(sorted({A, B, C, D}.union(*in_time.values())))
+    assert sorted(driver.progress.waiting) == sorted({E, F, G} - {*driver.progress.known})
     for event in events(tmp_path, "round"):
         assert set(event["cohort"]) <= set(SCRIPT[event["round"]])
     for event in events(tmp_path, "evaluation"):

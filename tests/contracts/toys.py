@@ -36,6 +36,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "pacfl": {"num_clusters": 2, "vectors": 1},
     "cfl": {"eps1": 1e9, "eps2": 0.0, "min_rounds": 0, "min_seen": 0.5},  # splits as soon as it may
     "cfl_gp": {"num_clusters": 2, "period": 1, "clustering_rounds": 2},
+    "feddrift": {"period": 1, "delta": 0.0},  # every growth of a loss opens a cluster
     "fedgwc": {"epsilon": 1.0, "gamma": 4.0},  # settled as soon as it has been patient
 }
 TRAINING = {"local_epochs": 2, "batch_size": 16, "lr": 0.1}

@@ -45,12 +45,14 @@ def _without_times(value: Any) -> Any:
 
 def metrics_csv(path: Path) -> str:
     """The metrics of a log as CSV: one row per evaluated round."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
+    from feddag.reporting.tables.lifecycle import COLUMNS as CHANGES
+    from feddag.reporting.tables.lifecycle import Story
+
+    story, last, rows = Story(), -1, []
     down = up = 0
     epochs = seconds = 0.0
     for event in read_events(path):
+        story.add(event)
         if event["event"] == "exchange" and event["task"] != "evaluate":  # evaluation does not count
             down, up = down + event["bytes_down"], up + event["bytes_up"]
             epochs += event.get("epochs", 0.0)
@@ -60,7 +62,14 @@ def metrics_csv(path: Path) -> str:
             validation = {f"validation_{k}": v for k, v in event["validation"].items()}
             cost = {"bytes_down": down, "bytes_up": up, "client_epochs": round(epochs, 3)}
             cost["seconds"] = round(seconds, 3)
-            writer.writerow({"round": event["round"], **event["test"], **validation, **cost})
+            changes = story.row(event["round"], last)
+            rows.append({"round": event["round"], **event["test"], **validation, **cost, **changes})
+            last = event["round"]
+    text = io.StringIO()
+    columns = (*COLUMNS, *CHANGES) if story.standing else COLUMNS
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
     return text.getvalue()
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from feddag.reporting.tables.lifecycle import Story
 from feddag.reporting.tables.log import Event
 
 MOST_FAILURES = 5000  # that are kept by name; all are counted
@@ -66,10 +67,12 @@ class RunLog:
     warnings: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)  # the log in words, the newest last
     notes: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # round → what the method noted
+    story: Story = field(default_factory=Story)  # who joined, left and changed
 
     def add(self, event: Event) -> None:
         """Take in the next event; kinds that are not known change nothing."""
         kind = event.get("event", "")
+        self.story.add(event)
         handle = getattr(self, f"_on_{kind}", None)
         if handle is not None:
             handle(event)
@@ -119,6 +122,13 @@ class RunLog:
     def _on_warning(self, event: Event) -> None:
         self.warnings.append(event["text"])
         self._say(f"warning: {event['text']}")
+
+    def _on_check(self, event: Event) -> None:
+        if event["alarms"]:
+            self._say(f"round {event['round']}: alarms of {', '.join(event['alarms'][:10])}")
+
+    def _on_moved(self, event: Event) -> None:
+        self._say(f"round {event['round']}: {len(event['clients'])} clients moved to another cluster")
 
     def _on_newcomers(self, event: Event) -> None:
         self._say(f"round {event['round']}: {len(event['clients'])} clients joined")

@@ -7,7 +7,7 @@ from typing import Any
 
 from feddag.core.files import write_durably
 from feddag.reporting.pages.render import plots_json, render_interactive
-from feddag.reporting.pages.report import accuracy, clients, clusters, cost, overview, settings
+from feddag.reporting.pages.report import accuracy, clients, clusters, cost, lifecycle, overview, settings
 from feddag.reporting.pages.report.run_data import RunData
 from feddag.reporting.pages.section import Maker, Plot, Section
 
@@ -17,6 +17,7 @@ SECTIONS = (
     Maker("accuracy", "Accuracy", accuracy.block, per_run=False),
     Maker("clients", "Clients", clients.distribution, per_run=False),
     Maker("over-rounds", "Clients over the rounds", clients.over_rounds),
+    Maker("lifecycle", "Joining, leaving, changing", lifecycle.block),
     Maker("clusters", "Clusters", clusters.curves),
     Maker("classes", "Classes", clusters.classes),
     Maker("why", "Why these clusters", clusters.why),

@@ -15,11 +15,11 @@ import numpy as np
 
 from feddag.core.engine import Exchange
 from feddag.core.errors import InvalidInput
-from feddag.core.examples import Examples
+from feddag.core.examples import Examples, Scaling
 from feddag.core.seeds import Seed
 from feddag.core.task import Client
 from feddag.core.text import plural
-from feddag.learning.signature import SignatureOptions, own_subspaces, sign
+from feddag.learning.signature import DATA_VIEWS, SignatureOptions, data_view, seen_in, sign
 from feddag.privacy import attacks
 from feddag.privacy.accounting import total_epsilon
 from feddag.privacy.config import PrivacyOptions
@@ -36,7 +36,11 @@ CANARIES = 1000  # trials with, and as many without
 CANARY_CLASS = 11  # other samples of a planted one: about as few as are ever sent
 FALSE_ALARMS = 0.01
 MOST_AUC, MOST_TAIL, MOST_FOUND = 0.55, 0.02, 2.0
+NOTHING_SENT = -1e9  # the score of a client that sends nothing
 CHANCE = 2.0  # standard deviations that a finite test may lie above its target
+
+
+Looks = dict[str, np.ndarray]  # view → samples as rows
 
 
 @dataclass(frozen=True)
@@ -85,12 +89,13 @@ class Attacker:
     signature: SignatureOptions
     seed: Seed
     network: Callable[[str], Any]
-    classes: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=dict)
+    scaling: Scaling
+    classes: dict[int, tuple[np.ndarray, Looks, np.ndarray]] = field(default_factory=dict)
 
     def client(self, rows: np.ndarray, trial: str) -> Client:
         """A client that holds these samples, behind its guard if privacy is on."""
         exchange = Exchange(0, self.seed / trial)
-        examples = Examples(self.x[rows], self.y[rows], self.num_classes)
+        examples = Examples(self.x[rows], self.y[rows], self.num_classes, self.scaling)
         nothing = examples.take(np.empty(0, dtype=np.int64))
         # Every trial is a client of its own: budgets do not add up over trials.
         place = Protection(replace(self.options, limits="")) if self.options.on else None
@@ -105,33 +110,53 @@ class Attacker:
             privacy=place.guard("audited", sign, exchange) if place is not None else None,
         )
 
-    def vectors(self, rows: np.ndarray, trial: str, label: int) -> np.ndarray | None:
-        """What such a client sends about a class, in the attacker's coordinates; None: nothing."""
-        found = own_subspaces(self.client(rows, trial), self.signature)
-        of_class = found.vectors_PD[found.classes_P == label]
-        if not len(of_class):
-            return None
-        return of_class if self.basis is None else of_class @ self.basis.T
+    @cached_property
+    def views(self) -> tuple[str, ...]:
+        """The views of the data that clients send something about."""
+        return tuple(view for view in DATA_VIEWS if view in self.signature.views and self.looks[view].size)
+
+    def scores(self, rows: np.ndarray, trial: str, label: int, looks: Looks) -> np.ndarray | None:
+        """How much samples resemble what such a client sends about a class; None: it sends nothing."""
+        client, total = self.client(rows, trial), None
+        for view in self.views:
+            found = data_view(view, client, self.signature)
+            sent = found.vectors_PD[found.classes_P == label]
+            if len(sent):
+                basis = self.basis(view)
+                told = attacks.energies(sent if basis is None else sent @ basis.T, looks[view])
+                # Every view counts the same: what differs between samples, in deviations of that view.
+                told = (told - told.mean()) / max(float(told.std()), 1e-12) if len(told) > 1 else told
+                total = told if total is None else total + told
+        return total
+
+    def basis(self, view: str) -> np.ndarray | None:
+        """The public basis of a view, where releases are made in it."""
+        return public_basis(self.shapes[view], self.options.subspaces.dims) if self.options.noisy else None
 
     @cached_property
-    def basis(self) -> np.ndarray | None:
-        """The public basis, where releases are made in it."""
-        if not self.options.noisy:
-            return None
-        return public_basis(self.x.shape[1:], self.options.subspaces.dims)
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The form of one sample in each view."""
+        one = Examples(self.x[:1], self.y[:1], self.num_classes, self.scaling)
+        return {view: seen_in(view, one, self.signature)[1].shape[1:] for view in DATA_VIEWS}
 
     @cached_property
-    def looks(self) -> np.ndarray:
-        """All samples as a release sees them."""
-        flat = self.x.reshape(len(self.x), -1).astype(np.float32)
-        return flat if self.basis is None else unit_rows(flat @ self.basis.T.astype(np.float32))
+    def looks(self) -> Looks:
+        """All samples as each view sees them, in its public basis where it has one."""
+        everything = Examples(self.x, self.y, self.num_classes, self.scaling)
+        looks: Looks = {}
+        for view in DATA_VIEWS:
+            rows = seen_in(view, everything, self.signature)[0].astype(np.float32)
+            basis = self.basis(view) if rows.size else None
+            looks[view] = rows if basis is None else unit_rows(rows @ basis.T.astype(np.float32))
+        return looks
 
-    def known(self, label: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    def known(self, label: int) -> tuple[np.ndarray, Looks, np.ndarray]:
         """Samples of a class, how they look, and which tenth is unusual: far from the mean of the class."""
         if label not in self.classes:
             rows = np.flatnonzero(self.y == label)[:CANDIDATES]
-            looks = self.looks[rows]
-            usual = attacks.energies(looks.mean(axis=0, keepdims=True), looks)
+            looks = {view: self.looks[view][rows] for view in self.views}
+            first = looks[self.views[0]]
+            usual = attacks.energies(first.mean(axis=0, keepdims=True), first)
             self.classes[label] = rows, looks, usual <= np.quantile(usual, 0.1)
         return self.classes[label]
 
@@ -149,7 +174,10 @@ def audit(simulation: Simulation, effort: float = 1.0) -> Audit:
         getattr(simulation.prepared.algorithm, "signature", SignatureOptions()),
         Seed(simulation.experiment.seed) / "audit",
         simulation.prepared.network,
+        simulation.federation.problem.scaling,
     )
+    if not attacker.views:
+        raise InvalidInput("the clients of this run send nothing about their data that could be attacked")
     trials = max(100, round(effort * CANARIES))
     found = _attack_members(attacker, effort)
     found += [_attack_counts(attacker, trials), _attack_canaries(attacker, trials)]
@@ -242,11 +270,10 @@ def _release(attacker: Attacker, label: int, size: int, trial: int) -> Release:
     members = np.zeros(len(of_class), dtype=bool)
     members[generator.choice(len(of_class), size=size, replace=False)] = True
     chance = size / len(of_class)
-    vectors = attacker.vectors(of_class[members], f"release {size} {trial}", label)
-    if vectors is None:  # nothing was sent: the attacker draws lots
+    scores = attacker.scores(of_class[members], f"release {size} {trial}", label, looks)
+    if scores is None:  # nothing was sent: the attacker draws lots
         lots = [float(p) for p in generator.random(int((members & odd).sum()))]
         return Release(0.5, lots, chance, chance)
-    scores = attacks.energies(vectors, looks)
     rest = np.sort(scores[odd & ~members])
     above = (len(rest) - np.searchsorted(rest, scores[odd & members]) + 1) / (len(rest) + 1)
     picked = members[np.argsort(-scores)[:PICKED]]
@@ -280,16 +307,19 @@ def _attack_canaries(attacker: Attacker, trials: int) -> Finding:
     """A planted sample unlike its class: the ε that its traces prove, against the ε of the ledger."""
     label = int(np.bincount(attacker.y).argmax())
     rows = np.flatnonzero(attacker.y == label)[: CANARY_CLASS if attacker.options.noisy else 1]
-    mean = attacker.looks[attacker.y == label].mean(axis=0, keepdims=True)
-    planted = int(np.argmin(attacks.energies(mean, attacker.looks)))
+    first = attacker.looks[attacker.views[0]]
+    mean = first[attacker.y == label].mean(axis=0, keepdims=True)
+    planted = int(np.argmin(attacks.energies(mean, first)))
     y = attacker.y.copy()
     y[planted] = label
     attacker = replace(attacker, y=y, classes={})
-    look = attacker.looks[[planted]]
+    # Among a few usual samples, how much does the planted one resemble what is sent?
+    shown = np.concatenate([[planted], np.flatnonzero(attacker.y == label)[200:220]])
+    looks = {view: attacker.looks[view][shown] for view in attacker.views}
 
     def score(held: np.ndarray, trial: str) -> float:
-        vectors = attacker.vectors(held, trial, label)
-        return 0.0 if vectors is None else float(attacks.energies(vectors, look)[0])
+        scores = attacker.scores(held, trial, label, looks)
+        return NOTHING_SENT if scores is None else float(scores[0])
 
     seen = np.array([score(np.append(rows, planted), f"canary {i}") for i in range(trials)])
     unseen = np.array([score(rows, f"control {i}") for i in range(trials)])
@@ -303,7 +333,8 @@ def _attack_canaries(attacker: Attacker, trials: int) -> Finding:
 def _ledger_epsilon(attacker: Attacker, rows: np.ndarray) -> float:
     """What a client pays for counts and vectors, by its own ledger; 0 where nothing is promised."""
     client = attacker.client(rows, "ledger")
-    own_subspaces(client, attacker.signature)
+    for view in attacker.views:
+        data_view(view, client, attacker.signature)
     if not isinstance(client.privacy, Guard):
         return 0.0
     spent = [entry.spend for entry in client.privacy.entries]

@@ -204,3 +204,20 @@ def test_the_list_names_every_table(
         main()
     text = capsys.readouterr().out
     assert all(name in text for name in tables())
+
+
+def test_a_sweep_tells_clusters_and_loss_at_every_threshold(tmp_path: Path) -> None:
+    table = table_of("T19")
+    columns = (Column("CIFAR-10 clusters", TINY), Column("CIFAR-10 loss", TINY))
+    published = {
+        row: values[:2] for row, values in table.published.items() if row in ("1.00", "0.50", "0.05")
+    }
+    table = replace(table, columns=columns, changes=(), published=published)
+    plan = make_plan(table, scales()["smoke"], table.rows, columns, (1,), TINY)
+    found = reproduce(plan, tmp_path, jobs=1)
+    clusters = {row: found.scores[row, "CIFAR-10 clusters"][1] for row in published}
+    assert clusters["1.00"] <= clusters["0.50"] <= clusters["0.05"] <= 6
+    assert all(0 <= found.scores[row, "CIFAR-10 loss"][1] <= 1 for row in published)
+    text = (tmp_path / "table.md").read_text()
+    assert f"{clusters['0.50']:.2f} (11)" in text
+    assert "(0.149)" in text

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from feddag.core.errors import InvalidInput
 from feddag.reporting.pages.clustering import PlantedTruth, write_clustering_page
@@ -243,3 +245,40 @@ def test_runs_are_called_by_what_tells_them_apart(tmp_path: Path) -> None:
     assert names(("fedavg", 1), ("feddag", 1)) == ["fedavg", "feddag"]
     assert names(("feddag", 1), ("feddag", 2)) == ["feddag, seed 1", "feddag, seed 2"]
     assert names(("feddag", 1), ("feddag", 1)) == ["feddag: 0", "feddag: 1"]
+
+
+# -- damage ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory) -> Path:
+    folder = run_folder(tmp_path_factory.mktemp("damaged") / "run", clients=3, rounds=2, failures=True)
+    (folder / "clustering").mkdir()
+    save_block(folder / "clustering" / "report.json", why_block(full_clustering(3)))
+    return folder
+
+
+FILES = [
+    "experiment.json",
+    "events.jsonl",
+    "clients.csv",
+    "result.json",
+    "data.json",
+    "clustering/report.json",
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(FILES), st.data())
+def test_a_damaged_file_gives_a_page_without_it(damaged: Path, name: str, data: st.DataObject) -> None:
+    path = damaged / name
+    whole = path.read_bytes()
+    at = data.draw(st.integers(0, len(whole) - 1))
+    how = data.draw(st.sampled_from(["cut", "replace", "drop"]))
+    noise = data.draw(st.binary(min_size=1, max_size=6))
+    end = b"" if how == "cut" else whole[at + (len(noise) if how == "replace" else 9) :]
+    try:
+        path.write_bytes(whole[:at] + (noise if how == "replace" else b"") + end)
+        assert report(damaged).sections
+    finally:
+        path.write_bytes(whole)

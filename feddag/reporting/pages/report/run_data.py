@@ -121,6 +121,8 @@ def read_holdings(path: Path) -> Holdings | None:
     """Who holds what; None where nobody wrote it down."""
     found = _json(path)
     try:
+        if len({len(row) for row in found["counts"].values()}) > 1:
+            return None
         return Holdings(
             class_names=[str(name) for name in found["class_names"]],
             counts={str(client): [int(n) for n in row] for client, row in found["counts"].items()},

@@ -18,7 +18,7 @@ from feddag.reporting.pages.clustering import PlantedTruth, write_clustering_pag
 from feddag.reporting.pages.report.run_data import labelled, read_run
 from feddag.reporting.pages.report.settings import as_toml
 from feddag.reporting.pages.report.write import SECTIONS, report_html
-from feddag.reporting.pages.section import load_block, save_block
+from feddag.reporting.pages.section import Block, Maker, load_block, save_block
 from feddag.reporting.pages.why import MOST_CELLS, thinned, why_block
 from feddag.runs.report import called_apart, write_report_of
 from tests.reporting.run_folders import FolderMaker, run_folder
@@ -72,6 +72,19 @@ def test_a_finished_run_has_every_section_that_is_for_one_run(whole) -> None:
     # The toy has no clustering to explain, and nobody joins or leaves.
     for_several = {"runs", "differences", "why", "lifecycle"}
     assert whole.sections == [maker.key for maker in SECTIONS if maker.key not in for_several]
+
+
+def test_every_part_of_a_sound_run_can_be_made(whole) -> None:
+    assert "could not be made" not in whole.text
+
+
+def test_a_part_that_cannot_be_made_does_not_cost_the_page(tmp_path: Path) -> None:
+    broken = Maker("odd", "Odd", lambda run: Block(code=1 / 0))  # type: ignore[arg-type]
+    section = broken.section([read_run(run_folder(tmp_path / "run"))])
+    assert section is not None
+    assert section.blocks[0].sentences == [
+        "This part could not be made: ZeroDivisionError: division by zero."
+    ]
 
 
 def test_the_answer_comes_first_and_agrees_with_the_log(whole) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from feddag.cli.main import main
 from feddag.compare.rows import read_row
-from feddag.core.errors import InvalidInput
+from feddag.core.errors import Interrupted, InvalidInput
 from feddag.experiment.settings import Experiment
 from feddag.reporting.tables.comparison import Difference
 from feddag.reproduce.orderings import counts, orderings
@@ -151,6 +151,19 @@ def test_finished_cells_are_not_computed_again(done) -> None:
     again = reproduce(plan, folder, jobs=1)
     assert again.scores == found.scores
     assert {p: p.stat().st_mtime_ns for p in folder.glob("cells/*/result.json")} == times
+
+
+def test_a_table_that_is_stopped_shows_what_it_has(done, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, _found, folder = done
+    (folder / "table.md").unlink()
+
+    def stop(*_: object, **__: object) -> dict[str, str]:
+        raise Interrupted("stopped")
+
+    monkeypatch.setattr("feddag.reproduce.run.run_side_by_side", stop)
+    with pytest.raises(Interrupted, match="the same command goes on"):
+        reproduce(plan, folder)
+    assert "(53.11)" in (folder / "table.md").read_text()
 
 
 def test_a_method_that_could_not_act_or_adapts_is_marked(done) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The signature of a client: what it learns alone, how its classes look, how many samples it has (§3)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -56,6 +56,8 @@ class Sign:
 
     # Newcomers sign in later rounds: their updates are compared with those of the start.
     scheduled: ClassVar[bool] = False
+    phase: ClassVar[str] = "signature"
+    parts: ClassVar[Mapping[str, str]] = {"start": "warm-up"}
 
     start: Params = public()
     local: LocalTraining
@@ -143,8 +145,9 @@ def sign(request: Sign, client: Client) -> Signature:
     asked = request.signature
     warm = before = request.start
     local = replace(request.local, prior_correction=0.0)  # the update should show which labels a client has
-    for t in range(asked.warmup_rounds):
-        before, warm = warm, sgd(client, warm, local, seed=client.seed / "warm-up" / t)
+    with client.work.phase("warm-up"):
+        for t in range(asked.warmup_rounds):
+            before, warm = warm, sgd(client, warm, local, seed=client.seed / "warm-up" / t)
     if request.keep:
         client.memory["warm"] = warm
     update = (warm - (request.start if asked.warmup_update == "total" else before)).parameters.numpy()
@@ -198,6 +201,8 @@ def data_view(view: str, client: Client, asked: SignatureOptions) -> Subspaces:
 @message
 class ShareWarm:
     """Send these parts of the warmed-up model."""
+
+    phase: ClassVar[str] = "warm-up"
 
     prefixes: tuple[str, ...]
 

@@ -59,9 +59,15 @@ class Simulation:
     def _site(self, ledger: Path | None) -> Site:
         privacy = self.experiment.privacy
         protection = Protection(privacy, ledger) if privacy.on else None
-        optimiser = self.experiment.training.optimiser
-        backend = self.experiment.engine.backend
-        return Site(self.federation, self.prepared.network, backend, protection, optimiser=optimiser)
+        engine, optimiser = self.experiment.engine, self.experiment.training.optimiser
+        return Site(
+            self.federation,
+            self.prepared.network,
+            engine.backend,
+            protection,
+            engine.device,
+            optimiser=optimiser,
+        )
 
     @cached_property
     def presence(self) -> PlannedPresence:

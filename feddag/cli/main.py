@@ -19,6 +19,7 @@ from feddag.cli.newcomer import newcomer
 from feddag.cli.options import terminal
 from feddag.cli.privacy import app as privacy_app
 from feddag.cli.report import report
+from feddag.cli.reproduce import reproduce
 from feddag.cli.run import resume, run, show
 from feddag.cli.scenario import app as scenario_app
 
@@ -36,6 +37,7 @@ COMMANDS = (
     resume,
     cluster,
     compare,
+    reproduce,
     show,
     report,
     dashboard,

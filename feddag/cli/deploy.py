@@ -98,7 +98,7 @@ def node(folder: Annotated[Path, typer.Argument(help="The folder of a node.")] =
 
     require_flower()
     with stopped_by_signals():
-        run_node(NodeFolder(folder))
+        run_node(NodeFolder(folder), lambda text: typer.echo(f"warning: {text}", err=True))
 
 
 @app.command()

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from feddag.cli.check import check_algorithm
 from feddag.cli.cluster import cluster
 from feddag.cli.compare import compare
 from feddag.cli.dashboard import dashboard
@@ -19,6 +20,7 @@ from feddag.cli.newcomer import newcomer
 from feddag.cli.options import terminal
 from feddag.cli.privacy import app as privacy_app
 from feddag.cli.report import report
+from feddag.cli.reproduce import reproduce
 from feddag.cli.run import resume, run, show
 from feddag.cli.scenario import app as scenario_app
 
@@ -36,6 +38,7 @@ COMMANDS = (
     resume,
     cluster,
     compare,
+    reproduce,
     show,
     report,
     dashboard,
@@ -45,6 +48,7 @@ COMMANDS = (
 )
 for command in COMMANDS:
     app.command()(command)
+app.command("check-algorithm")(check_algorithm)
 app.add_typer(data_app, name="data")
 app.add_typer(deploy_app, name="deploy")
 app.add_typer(scenario_app, name="scenario")

@@ -54,7 +54,7 @@ LABELS = {"kind": "label-groups", "label_share": 0.3, "alpha": 5.0}
 IID = {"kind": "iid"}
 
 
-def drift(kind: str, to: str = "other", clients: float = 0.3, at: int = 20, **more: Any) -> dict[str, Any]:
+def drift(kind: str, to: str = "other", clients: float = 0.3, at: int = 10, **more: Any) -> dict[str, Any]:
     """A scenario with one drift."""
     return {"drift": [{"at": at, "clients": clients, "kind": kind, "to": to, **more}]}
 
@@ -74,7 +74,7 @@ DETECT: dict[str, dict[str, Any]] = {
     "growth alone (D3), lda 0.5": {"partition": CONCEPTS, "scenario": {"name": "growth"}},
     "new samples all the time, iid": {"partition": IID, "scenario": "fresh"},
 }
-EVERY, ROUNDS = 5, 40
+EVERY, ROUNDS = 5, 30
 CLIENTS, SAMPLES = 33, 20000  # 600 samples each, as 100 clients of the whole set have
 
 
@@ -100,7 +100,7 @@ def detect(case: str, seed: int) -> dict[str, Any]:
             if resting.get(client, 0) > round_:
                 continue
             here = client_at(
-                site, client, Exchange(round_, Seed(seed) / "watch" / round_), memories[client], False
+                site, client, Exchange(round_, Seed(seed) / "watch" / round_), memories[client], False, False
             )
             reply = watch(Watch(options=DriftOptions(), renew=round_ == 0), here)
             memories[client] = dict(here.memory)
@@ -272,7 +272,7 @@ def cost(seed: int = 1) -> None:
     for name, clients in (("fashion-mnist", 100), ("fashion-mnist", 20), ("cifar10", 50)):
         settings = {"data": {"name": name}, "num_clients": clients, "partition": IID, "seed": seed}
         simulation = build(Experiment.from_settings(settings))
-        client = client_at(simulation.site, "c000", Exchange(1, Seed(seed)), {}, False)
+        client = client_at(simulation.site, "c000", Exchange(1, Seed(seed)), {}, False, False)
         start, local = (
             Params.from_module(simulation.site.network.fresh("single")),
             LocalTraining(local_epochs=1),

@@ -26,6 +26,7 @@ import numpy as np
 from feddag.algorithms.feddag import FedDAG
 from feddag.clustering.agglomerative import agreement
 from feddag.clustering.pipeline import ClusteringResult, cluster_signatures
+from feddag.core import codec
 from feddag.core.algorithm import broadcast
 from feddag.experiment.settings import Experiment
 from feddag.learning.signature import Signature, items_of, sign
@@ -59,8 +60,22 @@ ROWS: dict[str, list[str]] = {
     "iid": ["partition.kind=iid"],
     "concept over lda": [*LDA, CONCEPTS],
     "feature over lda": [*LDA, STYLES],
+    "composed": [
+        "partition.kind=label-groups",
+        "partition.label_share=0.3",
+        "partition.alpha=1",
+        'partition.feature.types=["clean", "contrast"]',
+    ],
+    "quantity": ["partition.kind=iid", "partition.quantity.alpha=1"],
+    # No planted groups: stable numbers of clusters are asked for.
+    "lda a=0.25": ["partition.kind=lda", "partition.alpha=0.25"],
+    "lda a=1": LDA,
 }
-TABLE = list(ROWS)[:8]  # the last two ask more: there, clients also lack classes, whatever their group
+OTHERS: dict[str, list[str]] = {  # natural clients of other data; `--data pacs --rows domains`
+    "domains": ["partition.kind=domains"],
+    "people": ["partition.kind=natural"],
+}
+TABLE = list(ROWS)
 RECIPES = {"default": [], "paper": ["algorithm.preset=paper"]}
 
 
@@ -95,7 +110,7 @@ def with_view(algorithm: FedDAG, view: Any) -> FedDAG:
 
 
 class Signatures:
-    """Signatures of one (data, row, seed), in two files: principal vectors by p, sketches by warm-up."""
+    """Signatures of one (data, row, seed), in one file by what was asked; each is a packed message."""
 
     def __init__(self, folder: Path, data: str, row: str, seed: int, settings: list[str]) -> None:
         self.setting = data, row, seed
@@ -106,57 +121,24 @@ class Signatures:
         """Signatures, the algorithm that asks, the mask and the planted groups."""
         algorithm = self._experiment(recipe).build_algorithm()
         assert isinstance(algorithm, FedDAG)
-        local = algorithm.local
-        vectors = Path(f"{self.name}_p{algorithm.signature.vectors:g}.npz")
-        warm = f"{algorithm.signature.warmup_rounds}x{local.local_epochs}_{local.batch_size}_{local.lr:g}"
-        sketches = Path(f"{self.name}_warm{warm}.npz")
-        train_now = trained and not sketches.exists()
-        if train_now or not vectors.exists():
+        asked = codec.digest(algorithm.signature), codec.digest(algorithm.local)
+        kept = Path(f"{self.name}_{'_'.join(asked) if trained else asked[0]}.npz")
+        if not kept.exists():
             # Without training, starting workers would cost more than all signatures.
-            prepared = build(self._experiment(recipe, "process" if train_now else "inline"))
+            prepared = build(self._experiment(recipe, "process" if trained else "inline"))
             # No warm model is asked for later, so the data view alone trains nothing.
-            found, mask = ask(prepared, with_view(algorithm, "fused" if train_now else "data"))
-            groups = [prepared.federation.groups[client] for client in found]
-            _keep(found, mask, groups, vectors, sketches if train_now else None)
-        with np.load(vectors) as stored:
-            part = {name: stored[name] for name in stored.files}
-        update = np.zeros((len(part["ids"]), 1), dtype=np.float32)
-        if trained:
-            with np.load(sketches) as stored:
-                update = stored["sketches"]
-        ends = np.cumsum(part["rows"])
-        signatures = {
-            str(client): Signature(
-                sketch=update[i],
-                vectors=part["vectors"][ends[i] - part["rows"][i] : ends[i]],
-                classes=part["classes"][ends[i] - part["rows"][i] : ends[i]],
-                counts=part["counts"][i],
-                withheld=0,
-            )
-            for i, client in enumerate(part["ids"])
-        }
-        return signatures, algorithm, int(part["mask"]), part["groups"].tolist()
+            found, mask = ask(prepared, with_view(algorithm, "fused" if trained else "data"))
+            groups = [prepared.federation.groups.get(client, 0) for client in found]
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            packed = {client: np.frombuffer(codec.encode(s), np.uint8) for client, s in found.items()}
+            np.savez(kept, **packed, **{" mask": np.array(mask), " groups": np.array(groups)})
+        with np.load(kept) as stored:
+            ids = [name for name in stored.files if not name.startswith(" ")]
+            signatures = {client: codec.decode(Signature, stored[client].tobytes()) for client in ids}
+            return signatures, algorithm, int(stored[" mask"]), stored[" groups"].tolist()
 
     def _experiment(self, recipe: str, engine: str = "process") -> Experiment:
         return experiment_of(*self.setting, [*RECIPES[recipe], *self.settings, f"engine={engine}"])
-
-
-def _keep(
-    found: dict[str, Signature], mask: int, groups: list[int], vectors: Path, sketches: Path | None
-) -> None:
-    vectors.parent.mkdir(parents=True, exist_ok=True)
-    np.savez(
-        vectors,
-        ids=np.array(list(found)),
-        mask=mask,
-        groups=groups,
-        counts=np.stack([s.counts for s in found.values()]),
-        rows=np.array([len(s.classes) for s in found.values()]),
-        vectors=np.concatenate([s.vectors for s in found.values()]),
-        classes=np.concatenate([s.classes for s in found.values()]),
-    )
-    if sketches is not None:
-        np.savez(sketches, sketches=np.stack([s.sketch for s in found.values()]))
 
 
 def outcome(row: str, seed: int, result: ClusteringResult, planted: list[int]) -> dict:
@@ -167,10 +149,12 @@ def outcome(row: str, seed: int, result: ClusteringResult, planted: list[int]) -
         "ari": agreement(result.labels_N, planted),
         "count": result.count,
         "planted": len(set(planted)),
-        "weight": float(result.frame.weights_N.mean()),
-        "tests": [
-            [len(t.members), round(t.silhouette, 3), round(float(t.clouds.max(initial=0)), 3), t.split]
-            for t in result.cut.tests
+        "weights": {fit.name: round(fit.weight, 3) for fit in result.frame.fits},
+        "unlike": int(result.unlike_N.sum()),
+        "splits": [
+            [len(s.members), s.view, s.sizes, round(s.silhouette, 3), round(s.separation, 2)]
+            for s in result.splits
+            if s.view
         ],
     }
 

@@ -107,8 +107,7 @@ class FedDAG:
         server.note(
             num_clusters=len(clusters),
             sizes=[len(members) for members in clusters.members],
-            threshold=found.cut.threshold,
-            fusion_weight=float(found.frame.weights_N.mean()),
+            **found.notes(list(signatures)),
             withheld=sum(s.withheld for s in signatures.values()),
         )
         state = State(
@@ -119,7 +118,7 @@ class FedDAG:
             start=start,
             mask=mask,
             frame=found.frame,
-            tree=KeptTree.of(signatures, found.cut),
+            tree=KeptTree.of(signatures, found),
             sharing=tuple(range(found.count)) if self.shared_start.rounds and found.count > 1 else (),
         )
         return share(state, state.models, None, self.encoders.network, self.shared_start, server)
@@ -160,15 +159,17 @@ class FedDAG:
 
     def clustering(self, state: State) -> Clustering:
         """The clusters in use, and what they were decided by; angles are measured again, nothing else."""
-        items, options = items_of(state.signatures), self.clustering_options
+        items = items_of(state.signatures)
         return Clustering(
             clusters=state.clusters,
-            how=options.describe(),
+            how=self.clustering_options.describe(),
             clients=tuple(state.signatures),
             views=shown_views(items, state.frame),
             counts_NC=items.counts_NC,
-            weights_N=state.frame.weights_N if options.views == "fused" else None,
+            weights_N=state.frame.shown_weights,
             tree=state.tree.tree(),
+            splits=state.tree.shown_splits(),
+            unlike=state.tree.unlike,
             sources=state.sources,
             withheld=sum(s.withheld for s in state.signatures.values()),
         )

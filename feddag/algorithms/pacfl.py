@@ -27,7 +27,7 @@ from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
-from feddag.learning.signature import SignatureOptions, own_subspaces
+from feddag.learning.signature import SignatureOptions, data_view
 from feddag.learning.train import train, train_own
 
 Measure = Literal["eq2", "eq3", "subspace"]
@@ -66,8 +66,8 @@ class State:
 @client_task
 def describe(request: Describe, client: Client) -> Basis:
     """A truncated SVD of each class of the raw samples."""
-    asked = SignatureOptions(vectors=request.vectors)
-    return Basis(vectors_PD=own_subspaces(client, asked).vectors_PD)
+    asked = SignatureOptions(views=("pixels",), side=0, vectors=request.vectors)
+    return Basis(vectors_PD=data_view("pixels", client, asked).vectors_PD)
 
 
 def angles_between(bases: Mapping[str, Basis], measure: Measure) -> np.ndarray:

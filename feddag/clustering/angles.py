@@ -7,8 +7,9 @@ from itertools import pairwise
 
 import numpy as np
 from numpy.polynomial import Chebyshev, Polynomial
+from numpy.typing import ArrayLike
 
-from feddag.clustering.arrays import FloatArray, IntArray, row_blocks
+from feddag.clustering.arrays import FloatArray, IntArray, checked_matrix, row_blocks
 from feddag.clustering.options import AngleKind
 from feddag.clustering.subspaces import Subspaces
 
@@ -114,6 +115,51 @@ def class_angle_blocks(
                 )
 
 
+def mean_blocks(
+    means: Sequence[Subspaces], others: Sequence[Subspaces] | None, num_classes: int
+) -> Iterator[AngleBlock]:
+    """Class means in [0, 1] compared like angles: the sine is the root mean square of their differences."""
+    for label in range(num_classes):
+        left = _class_means(means, label)
+        right = left if others is None else _class_means(others, label)
+        for i, (rows_I, rows_IK) in enumerate(left):
+            for j, (columns_J, columns_JK) in enumerate(right[i:] if others is None else right):
+                squares_IJ = (
+                    np.square(rows_IK).sum(axis=1)[:, None]
+                    + np.square(columns_JK).sum(axis=1)[None, :]
+                    - 2 * rows_IK @ columns_JK.T
+                ) / max(rows_IK.shape[1], 1)
+                sines_IJ = np.sqrt(np.clip(squares_IJ, 0, 1))
+                degrees_IJ = np.degrees(np.arcsin(sines_IJ)).astype(np.float32)
+                yield AngleBlock(label, rows_I, columns_J, degrees_IJ, others is None and j == 0)
+
+
+def _class_means(means: Sequence[Subspaces], label: int) -> list[tuple[IntArray, FloatArray]]:
+    """Items that tell the mean of a class, and the means in double precision, in blocks."""
+    rows = [(i, np.flatnonzero(item.classes_P == label)) for i, item in enumerate(means)]
+    found = [(i, means[i].vectors_PD[r[0]]) for i, r in rows if len(r) and means[i].vectors_PD.shape[1]]
+    return [
+        (
+            np.array([i for i, _ in found[block]], dtype=np.int64),
+            np.array([mean for _, mean in found[block]], dtype=np.float64),
+        )
+        for block in row_blocks(len(found), BLOCK_ITEMS)
+    ]
+
+
+def update_blocks(sketches_NK: FloatArray, others_NK: FloatArray | None) -> Iterator[AngleBlock]:
+    """Half the angle of two updates, as one class: opposite updates are at a right angle."""
+    unit_NK = unit_sketches(sketches_NK, "sketches")
+    columns_NK = unit_NK if others_NK is None else unit_sketches(others_NK, "old sketches")
+    for rows in row_blocks(len(unit_NK), BLOCK_ITEMS):
+        for columns in row_blocks(len(columns_NK), BLOCK_ITEMS):
+            if others_NK is None and columns.start < rows.start:
+                continue
+            halves_IJ = degrees(unit_NK[rows] @ columns_NK[columns].T) / 2
+            places = (np.arange(rows.start, rows.stop), np.arange(columns.start, columns.stop))
+            yield AngleBlock(0, *places, halves_IJ, others_NK is None and rows.start == columns.start)
+
+
 def degrees(cosines: FloatArray) -> FloatArray:
     """arccos in degrees, after clipping: rounding makes cosines of equal vectors exceed 1."""
     angles = np.clip(cosines, -1, 1)
@@ -199,6 +245,16 @@ def _third_of_angle(half: FloatArray) -> FloatArray:
 
 THIRD_OF_ANGLE = Chebyshev.interpolate(_third_of_angle, 12, domain=[0, 1]).convert(kind=Polynomial).coef
 """`_third_of_angle` as a polynomial on [0, 1], exact to 1e-11; arccos and cos cost more than the rest."""
+
+
+def unit_sketches(sketches: ArrayLike, name: str) -> FloatArray:
+    """Rows of length 1; a zero row stays zero."""
+    sketches_NK = checked_matrix(sketches, name)
+    # Scale by the largest entry first: squares of very large or very small updates leave float range.
+    largest_N = np.abs(sketches_NK).max(axis=1, initial=0)[:, None].astype(np.float64)
+    scaled_NK = sketches_NK / np.where(largest_N > 0, largest_N, 1)
+    norms_N = np.linalg.norm(scaled_NK, axis=1, keepdims=True)
+    return (scaled_NK / np.where(norms_N > 0, norms_N, 1)).astype(np.float32)
 
 
 def _span(rows: IntArray) -> slice | IntArray:

@@ -13,6 +13,9 @@ from feddag.clustering.options import ClusteringOptions
 from feddag.clustering.scores import ScoredCuts, score_cuts
 from feddag.clustering.structure import SplitTest, split_while_real
 
+APART, STEP = 2.0, 1e-3
+"""More than any distance; the least height between the merges inside clusters and those between them."""
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -30,7 +33,9 @@ class Cut:
         return int(self.labels_N.max(initial=-1)) + 1
 
 
-def choose_cut(distances: ArrayLike, options: ClusteringOptions | None = None) -> Cut:
+def choose_cut(
+    distances: ArrayLike, options: ClusteringOptions | None = None, known_N: IntArray | None = None
+) -> Cut:
     """Cluster a distance matrix and choose the cut; no items, one item and equal items: at most one cluster.
 
     `num_clusters` or `threshold` give the cut directly. Otherwise `cut_rule` chooses it:
@@ -38,9 +43,12 @@ def choose_cut(distances: ArrayLike, options: ClusteringOptions | None = None) -
     silhouette: the best silhouette of the grid of thresholds.
     loss: among cuts whose loss is in the lowest quarter of the range, the fewest clusters.
     plateau: the partition that stays the same over the longest range of thresholds.
+    `known_N` are clusters that were found before: then the tree is built so that its cut gives them.
     """
     options = options or ClusteringOptions()
     distances_NN = checked_distances(distances)
+    if known_N is not None:
+        return cut_as(distances_NN, known_N, options)
     linkage_matrix = link(distances_NN, options.linkage)
     scored = score_cuts(distances_NN, linkage_matrix, options.thresholds, options.loss)
     tests: tuple[SplitTest, ...] = ()
@@ -61,6 +69,28 @@ def choose_cut(distances: ArrayLike, options: ClusteringOptions | None = None) -
         index = by_rule(scored)
         labels_N, threshold = scored.partitions_TN[index], float(scored.thresholds_T[index])
     return Cut(labels_N, threshold, linkage_matrix, scored, tests)
+
+
+def cut_as(distances_NN: FloatArray, labels_N: IntArray, options: ClusteringOptions) -> Cut:
+    """A tree in which members of one cluster merge before clusters do, cut where the clusters are left.
+
+    Heights of merges between clusters are the linkage's own, raised where they would lie below those inside.
+    """
+    apart_NN = distances_NN.astype(np.float64) + (labels_N[:, None] != labels_N[None, :]) * APART
+    linkage_matrix = link(apart_NN, options.linkage)
+    if not len(linkage_matrix):
+        scored = score_cuts(distances_NN, linkage_matrix, options.thresholds, options.loss)
+        return Cut(labels_N, 0.0, linkage_matrix, scored)
+    between_S = linkage_matrix[:, 2] >= APART
+    inside = float(linkage_matrix[~between_S, 2].max(initial=0))
+    raised_S = np.maximum(linkage_matrix[:, 2] - APART, inside + STEP)
+    heights_S = np.where(between_S, raised_S, linkage_matrix[:, 2])
+    linkage_matrix = np.column_stack([linkage_matrix[:, :2], heights_S, linkage_matrix[:, 3]])
+    threshold = inside
+    if between_S.any():
+        threshold = (inside + float(heights_S[between_S].min())) / 2
+    scored = score_cuts(distances_NN, linkage_matrix, sorted({*options.thresholds, threshold}), options.loss)
+    return Cut(labels_N, threshold, linkage_matrix, scored)
 
 
 def by_silhouette(scored: ScoredCuts) -> int:

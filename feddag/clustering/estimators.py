@@ -114,7 +114,7 @@ class SignatureClustering(ClusterMixin, BaseEstimator):
         num_classes: int | None = None,
         vectors: float = 3,
         views: Views = "data",
-        fusion: Fusion = "structure",
+        fusion: Fusion = "views",
         cut_rule: CutRule = "structure",
         num_sources: int = 1,
         random_state: int = 0,

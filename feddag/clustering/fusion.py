@@ -38,7 +38,8 @@ def learned_weights(
     if options.fusion == "mlp":
         generator = torch.Generator().manual_seed(seed)
         return mlp_weights(data_NN, gradient_NN, generator, options.fusion_rule, options.entropy)
-    weight = structure_weight(data_NN, gradient_NN, options, seed) if options.fusion == "structure" else 0.5
+    # Frequency weights (Eq. 6) give one matrix of data angles: there `views` means `structure`.
+    weight = 0.5 if options.fusion == "mean" else structure_weight(data_NN, gradient_NN, options, seed)
     return np.full(len(data_NN), weight)
 
 

@@ -13,25 +13,34 @@ from feddag.clustering.subspaces import Subspaces
 
 @dataclass(frozen=True)
 class Items:
-    """Class subspaces, class counts and, where known, update sketches of N items, in the same order."""
+    """Class subspaces, class counts and, where known, more views of N items, in the same order."""
 
     subspaces: Sequence[Subspaces]
     counts_NC: FloatArray
     sketches_NK: FloatArray | None = None
+    shapes: Sequence[Subspaces] = ()
+    textures: Sequence[Subspaces] = ()
+    """Class means in place of vectors: one row per class."""
 
     @classmethod
     def of(
-        cls, subspaces: Sequence[Subspaces], counts: ArrayLike, sketches: ArrayLike | None = None
+        cls,
+        subspaces: Sequence[Subspaces],
+        counts: ArrayLike,
+        sketches: ArrayLike | None = None,
+        shapes: Sequence[Subspaces] = (),
+        textures: Sequence[Subspaces] = (),
     ) -> "Items":
         """Check all arrays; an error names the first item that is wrong."""
         counts_NC = checked_counts(counts)
-        if len(counts_NC) != len(subspaces):
-            raise ValueError(f"{len(subspaces)} items with subspaces, but {len(counts_NC)} rows of counts")
-        check_subspaces(subspaces, counts_NC.shape[1])
+        for name, views in (("subspaces", subspaces), ("shapes", shapes), ("textures", textures)):
+            if len(counts_NC) != len(views) and (len(views) or name == "subspaces"):
+                raise ValueError(f"{len(views)} items with {name}, but {len(counts_NC)} rows of counts")
+            check_subspaces(views, counts_NC.shape[1], name)
         sketches_NK = None if sketches is None else checked_matrix(sketches, "sketches")
         if sketches_NK is not None and len(sketches_NK) != len(counts_NC):
             raise ValueError(f"{len(counts_NC)} rows of counts, but {len(sketches_NK)} sketches")
-        return cls(subspaces, counts_NC, sketches_NK)
+        return cls(subspaces, counts_NC, sketches_NK, shapes, textures)
 
     def __len__(self) -> int:
         return len(self.subspaces)
@@ -41,6 +50,18 @@ class Items:
         """Number of classes, absent ones included."""
         return self.counts_NC.shape[1]
 
+    def class_vectors(self, view: str) -> Sequence[Subspaces]:
+        """The class-wise rows of a data view."""
+        return {"pixels": self.subspaces, "shape": self.shapes, "texture": self.textures}[view]
+
+    def views(self) -> tuple[str, ...]:
+        """The data views that somebody told something in."""
+        return tuple(
+            view
+            for view in ("pixels", "shape", "texture")
+            if any(item.vectors_PD.size for item in self.class_vectors(view))
+        )
+
     def present(self) -> np.ndarray:
         """Items x classes: whether the item has at least one vector of the class that is not all zero."""
         present_NC = np.zeros(self.counts_NC.shape, dtype=bool)
@@ -48,27 +69,38 @@ class Items:
             present_NC[i, item.classes_P[np.abs(item.vectors_PD).max(axis=1, initial=0) > 0]] = True
         return present_NC
 
-    def known_errors(self) -> FloatArray:
+    def known_errors(self, view: str = "pixels") -> FloatArray:
         """Items x classes: known error (sin²) of the first vector of each class; 0 where there is none."""
+        if view == "gradient":
+            return np.zeros((len(self), 1), dtype=np.float32)
         errors_NC = np.zeros(self.counts_NC.shape, dtype=np.float32)
-        for i, item in enumerate(self.subspaces):
+        for i, item in enumerate(self.class_vectors(view)):
             if item.errors_P is not None:
-                errors_NC[i, item.classes_P[::-1]] = item.errors_P[::-1]  # of several vectors the first stays
+                # Differences of textures are means over their numbers, so their errors are, too.
+                errors_P = item.errors_P / (item.vectors_PD.shape[1] if view == "texture" else 1)
+                errors_NC[i, item.classes_P[::-1]] = errors_P[::-1]  # of several vectors the first stays
         return errors_NC
 
 
-def check_subspaces(subspaces: Sequence[Subspaces], num_classes: int) -> None:
+def check_subspaces(subspaces: Sequence[Subspaces], num_classes: int, name: str = "subspaces") -> None:
     """Refuse NaN, wrong shapes and unknown classes; the error names the item."""
     widths = {int(item.vectors_PD.shape[1]) for item in subspaces if item.vectors_PD.ndim == 2}
     for i, item in enumerate(subspaces):
         if item.vectors_PD.ndim != 2 or item.classes_P.shape != item.vectors_PD.shape[:1]:
             raise ValueError(
-                f"subspaces of item {i}: vectors {item.vectors_PD.shape} and classes {item.classes_P.shape} "
+                f"{name} of item {i}: vectors {item.vectors_PD.shape} and classes {item.classes_P.shape} "
                 "do not fit; one class per vector is expected"
             )
         if not np.isfinite(item.vectors_PD).all():
-            raise ValueError(f"subspaces of item {i} contains NaN or infinity")
+            raise ValueError(f"{name} of item {i} contains NaN or infinity")
         if len(item.classes_P) and not 0 <= item.classes_P.min() <= item.classes_P.max() < num_classes:
-            raise ValueError(f"subspaces of item {i} names a class outside 0 to {num_classes - 1}")
+            raise ValueError(f"{name} of item {i} names a class outside 0 to {num_classes - 1}")
     if len(widths) > 1:
-        raise ValueError(f"subspaces have vectors of different lengths: {sorted(widths)}")
+        raise ValueError(f"{name} have vectors of different lengths: {sorted(widths)}")
+
+
+def sketches_of(items: Items) -> FloatArray:
+    """The update sketches; a view that needs them must have them."""
+    if items.sketches_NK is None:
+        raise ValueError("the gradient view needs sketches; use views='data' without them")
+    return items.sketches_NK

@@ -11,6 +11,7 @@ from feddag.clustering.fusion import pair_weights
 from feddag.clustering.items import Items
 from feddag.clustering.options import ClusteringOptions
 from feddag.clustering.proximity import Frame, fused_between, proximity_among, scaled, views_between
+from feddag.clustering.views import proximity_between
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,8 @@ def place_newcomers(
 def newcomer_frame(new: Items, old: Items, frame: Frame) -> Frame:
     """The frame of the newcomers: the old constants, with the newcomers' own noise."""
     of_new = replace(frame, weights_N=np.full(len(new), frame.weights_N[0]))
+    if frame.fits:
+        return replace(of_new, fits=tuple(fit.newcomers(new, old) for fit in frame.fits))
     if frame.options.views == "gradient":
         return of_new
     return of_new.with_data_angles(frame.data_angles.newcomers(new, old))
@@ -82,6 +85,8 @@ def newcomer_distances(new: Items, of_new: Frame, old: Items, frame: Frame) -> t
     Under entropy fusion each newcomer learns its own weight on its own row, as the paper says; the other
     fusions have one weight for all.
     """
+    if frame.fits:
+        return proximity_between(frame.fits, new, old, of_new.fits), of_new.weights_N
     options, views = frame.options, views_between(frame, new, old, of_new)
     weights_M = np.full(len(new), frame.weights_N[0])
     if options.views == "fused" and options.fusion in ("entropy", "mlp"):
@@ -98,6 +103,9 @@ def newcomer_distances(new: Items, of_new: Frame, old: Items, frame: Frame) -> t
 def joined(frame: Frame, of_new: Frame) -> Frame:
     """The frame of old and new items together."""
     together = replace(frame, weights_N=np.concatenate([frame.weights_N, of_new.weights_N]))
+    if frame.fits:
+        fits = zip(frame.fits, of_new.fits, strict=True)
+        return replace(together, fits=tuple(fit.joined(fit_new) for fit, fit_new in fits))
     if frame.options.views == "gradient":
         return together
     return together.with_data_angles(frame.data_angles.joined(of_new.data_angles))  # type: ignore[arg-type]

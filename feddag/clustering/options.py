@@ -11,7 +11,7 @@ from feddag.core.message import options
 Views = Literal["fused", "data", "gradient"]
 AngleKind = Literal["subspace", "pairs"]
 ClassWeighting = Literal["reliability", "frequency"]
-Fusion = Literal["structure", "entropy", "mlp", "mean"]
+Fusion = Literal["views", "structure", "entropy", "mlp", "mean"]
 FusionRule = Literal["symmetric", "row"]
 Linkage = Literal["average", "single", "complete", "weighted"]
 CutRule = Literal["structure", "silhouette", "loss", "plateau"]
@@ -58,6 +58,13 @@ class StructureRule:
     tight: float = 0.1  # a part with a mean distance below this value is not split again
     margin: float = 0.02  # by how much a silhouette must exceed the best one of the structureless clouds
     close_margin: float = 0.05  # the same inside a part that is close together
+    # Fusion `views`. There the first split has `floor` and `margin`, the splits inside parts have these:
+    part_floor: float = 0.5
+    part_margin: float = 0.15
+    separation: float = 1.5  # least distance between parts in errors; plus `few_items` / number of items
+    few_items: float = 20.0  # few items fall into parts more easily by chance
+    label_spread: float = 0.15  # labels split only items that lack so much of each other's samples (u^1.5)
+    label_floor: float = 0.6  # least silhouette of a split by labels
     clouds: Annotated[int, Ge(0)] = 20  # number of structureless clouds per test
     seed: int = 0  # of the clouds; it decides only borderline cases
 
@@ -66,13 +73,13 @@ class StructureRule:
 class ClusteringOptions:
     """Every choice between signatures and clusters (§3.3, §3.4)."""
 
-    views: Views = "fused"  # which angles between clients count: both, of the data, or of the updates
+    views: Views = "fused"  # which views count: all that were sent, those of the data, or the updates alone
     angles: AngleKind = "subspace"  # smallest angle between two spans, or between two vectors (Eq. 4)
     class_weighting: ClassWeighting = "reliability"  # how shared classes count; frequency: Eqs. 5 and 6
     delta: Annotated[float, Ge(0), Le(1)] = 0.6  # δ, frequency weights lie in [1 - δ, 1 + δ]
     epsilon: Annotated[float, Gt(1)] = e  # ε of Eq. 5; with e, every ratio of log counts is at least 1
     weigh_absent: bool = False  # whether frequency weights also multiply the 90° of an absent class
-    fusion: Fusion = "structure"  # how the weight of both views is found
+    fusion: Fusion = "views"  # any number of views (`compose.py`), or one of the rules for the w of Eq. 7
     fusion_rule: FusionRule = "symmetric"  # w_ij = (w_i + w_j) / 2, or the paper's w_i for i < j
     entropy: EntropyOptions = EntropyOptions()
     linkage: Linkage = "average"
@@ -94,8 +101,20 @@ class ClusteringOptions:
         if not self.thresholds:
             raise ValueError("thresholds: at least one is needed")
 
+    @property
+    def composes(self) -> bool:
+        """Whether any number of views is fused, in place of the two matrices of Eq. 7."""
+        return self.fusion == "views" and self.views != "gradient" and self.class_weighting == "reliability"
+
+    @property
+    def splits(self) -> bool:
+        """Whether clusters are those that the views show; otherwise a rule cuts the fused matrix."""
+        return self.composes and self.cut_rule == "structure" and not self.num_clusters and not self.threshold
+
     def describe(self) -> str:
         """How the cut is chosen, in one sentence for people."""
+        if self.splits:
+            return "Clients were split by the view that separates them best, then again inside every part."
         chosen = f"by rule '{self.cut_rule}'"
         if self.num_clusters or self.threshold:
             chosen = f"to give {self.num_clusters} clusters" if self.num_clusters else "by hand"

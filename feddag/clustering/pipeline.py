@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """From signatures to clusters and their complementarity graph: measure, fuse, cut, graph."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
 
 from feddag.clustering.angles import KeptAngles
 from feddag.clustering.arrays import FloatArray, IntArray
@@ -10,10 +14,13 @@ from feddag.clustering.complementarity import (
     cluster_alignment,
     complementarity_graph,
 )
+from feddag.clustering.compose import Split, ViewMatrix, compose, labels_of
 from feddag.clustering.cut import Cut, choose_cut
 from feddag.clustering.items import Items
 from feddag.clustering.options import ClusteringOptions, GraphOptions
-from feddag.clustering.proximity import Frame, ViewAngles, fuse_views, measure
+from feddag.clustering.outliers import unlike_anyone
+from feddag.clustering.proximity import Frame, fuse_views, measure
+from feddag.clustering.views import fused, unfitted_views, weighted
 
 
 @dataclass(frozen=True)
@@ -21,11 +28,14 @@ class ClusteringResult:
     """The result of each of the four steps."""
 
     frame: Frame
-    views: ViewAngles
     distances_NN: FloatArray
-    """A of Eq. 7, or the one normalised view that is used."""
+    """A of Eq. 7, the weighted mean of all views, or the one normalised view that is used."""
     cut: Cut
     graph: ComplementarityGraph
+    splits: tuple[Split, ...] = ()
+    """Fusion `views`: which view split what."""
+    unlike_N: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    """Whether an item resembles nobody; it was put into the nearest cluster."""
 
     @property
     def labels_N(self) -> IntArray:
@@ -37,6 +47,14 @@ class ClusteringResult:
         if self.count == 1:
             return ((0,),)
         return tuple(tuple(self.graph.sources_of(z)) for z in range(self.count))
+
+    def notes(self, names: Sequence[str]) -> dict[str, Any]:
+        """For a log: where the tree was cut, how much each view counts, and who resembles nobody."""
+        return {
+            "threshold": self.cut.threshold,
+            "views": {fit.name: round(fit.weight, 3) for fit in self.frame.fits},
+            "unlike": [name for name, alone in zip(names, self.unlike_N, strict=True) if alone],
+        }
 
     @property
     def count(self) -> int:
@@ -56,11 +74,33 @@ def cluster_signatures(
     """
     options, graph_options = options or ClusteringOptions(), graph_options or GraphOptions()
     kept = KeptAngles() if graph_options.alignment and options.views != "gradient" else None
-    frame, views = measure(items, options, kept)
-    frame, distances_NN = fuse_views(frame, views, seed)
-    cut = choose_cut(distances_NN, options)
+    splits: tuple[Split, ...] = ()
+    unlike_N = np.zeros(len(items), dtype=bool)
+    if options.composes:
+        frame, distances_NN, splits, matrices = compose_views(items, options, kept)
+        labels_N = labels_of(splits, len(items)) if options.splits else None
+        cut = choose_cut(distances_NN, options, labels_N)
+        unlike_N = unlike_anyone(matrices, cut.labels_N)
+    else:
+        frame, views = measure(items, options, kept)
+        frame, distances_NN = fuse_views(frame, views, seed)
+        cut = choose_cut(distances_NN, options)
     graph = build_graph(items, cut, distances_NN, options, graph_options, kept, seed)
-    return ClusteringResult(frame, views, distances_NN, cut, graph)
+    return ClusteringResult(frame, distances_NN, cut, graph, splits if options.splits else (), unlike_N)
+
+
+def compose_views(
+    items: Items, options: ClusteringOptions, kept: KeptAngles | None
+) -> tuple[Frame, FloatArray, tuple[Split, ...], list[ViewMatrix]]:
+    """Every view, which of them splits what, and the proximity that follows."""
+    fits, matrices = [], []
+    for view in unfitted_views(items, options):
+        fit, matrix = view.fit(items, kept if view.name == "pixels" else None)
+        fits.append(fit)
+        matrices.append(matrix)
+    splits = compose(matrices, len(items), options)
+    frame = replace(Frame.unfitted(len(items), options), fits=weighted(fits, splits))
+    return frame, fused(frame.fits, matrices), splits, matrices
 
 
 def build_graph(

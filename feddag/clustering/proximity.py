@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From items to one distance matrix: angles of two views (Eqs. 3 to 6), normalised and fused (Eqs. 7, 8)."""
+"""From items to one distance matrix: any number of views, or the two of Eqs. 3 to 8 of the paper."""
 
 from dataclasses import dataclass, replace
 
@@ -19,6 +19,7 @@ from feddag.clustering.similarity import (
     min_max,
     normalised,
 )
+from feddag.clustering.views import ViewFit, among
 from feddag.core.clustering import View
 from feddag.core.message import message, public
 
@@ -40,6 +41,7 @@ class Frame:
     data_scale: MinMax = MinMax()
     gradient_scale: MinMax = MinMax()
     weights_N: np.ndarray = public()  # w of Eq. 7: 1 is all gradient, 0 is all data
+    fits: tuple[ViewFit, ...] = ()  # fusion `views`: in place of all constants above
 
     @classmethod
     def unfitted(cls, num_items: int, options: ClusteringOptions) -> "Frame":
@@ -63,6 +65,11 @@ class Frame:
     def options(self) -> ClusteringOptions:
         """The choices that were made."""
         return self.data_angles.options
+
+    @property
+    def shown_weights(self) -> np.ndarray | None:
+        """w of Eq. 7 where two views were fused; None otherwise."""
+        return self.weights_N if self.options.views == "fused" and not self.fits else None
 
     def with_data_angles(self, fitted: FrequencyAngles | ReliableAngles) -> "Frame":
         """The frame with another state of its strategy."""
@@ -132,6 +139,8 @@ def scaled(frame: Frame, views: ViewAngles) -> tuple[FloatArray, FloatArray]:
 
 def proximity_among(items: Items, frame: Frame, views: ViewAngles | None = None) -> FloatArray:
     """A of Eq. 7 between items whose frame is known: by their stored weights, nothing is learned anew."""
+    if frame.fits:
+        return among(frame.fits, items)
     views = views or views_between(frame, items, items, frame)
     pairs_NN = pair_weights(frame.weights_N, slice(0, len(items)), frame.options.fusion_rule)
     return _symmetric(fused_between(frame, views, pairs_NN))
@@ -139,10 +148,16 @@ def proximity_among(items: Items, frame: Frame, views: ViewAngles | None = None)
 
 def shown_views(items: Items, frame: Frame) -> dict[str, View]:
     """The views of items whose frame is known, for people: measured again, nothing is found anew."""
-    views = views_between(frame, items, items, frame)
-    angles = {"Data angles": views.data, "Gradient angles": views.gradient}
-    found = {name: View(_symmetric(a_NN), "degrees") for name, a_NN in angles.items() if a_NN is not None}
-    return {**found, "Proximity": View(proximity_among(items, frame, views), "0 near, 1 far")}
+    if frame.fits:
+        found = {
+            fit.name.capitalize(): View(_symmetric(fit.between(items, items, fit)), fit.unit)
+            for fit in frame.fits
+        }
+    else:
+        views = views_between(frame, items, items, frame)
+        angles = {"Data angles": views.data, "Gradient angles": views.gradient}
+        found = {name: View(_symmetric(a_NN), "degrees") for name, a_NN in angles.items() if a_NN is not None}
+    return {**found, "Proximity": View(proximity_among(items, frame), "0 near, 1 far")}
 
 
 def _symmetric(matrix_NN: FloatArray) -> FloatArray:

@@ -18,7 +18,12 @@ e_i + e_j is subtracted from sin² θ_ij first, and added to ν_ij where it weig
 
 σ̄ keeps the remaining noise in the linear part of the root. Without it, clients that do not differ would
 fall into arbitrary groups. If two items share only some classes, θ moves towards a right angle by u^1.5,
-where u is the share of their samples that lie in classes which the other item lacks.
+where u is the share of their samples that lie in classes which the other item lacks. With `shared_only`
+absent classes say nothing here, because the view of labels shows them; b is then at most 4 times the 80%
+quantile of its class, so that an item that resembles nobody is not taken for a noisy one.
+
+Every view has this form: angles of principal vectors (pixels, shape), the root mean square difference of
+class means as a sine (texture), half the angle of two updates with all samples as one class (gradient).
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,29 +32,25 @@ from itertools import groupby
 
 import numpy as np
 
-from feddag.clustering.angles import AngleBlock, KeptAngles, class_angle_blocks
+from feddag.clustering.angles import AngleBlock, KeptAngles, class_angle_blocks, mean_blocks, update_blocks
 from feddag.clustering.arrays import (
     RIGHT_ANGLE,
     FloatArray,
-    IntArray,
     add_transpose,
     block_places,
     row_blocks,
 )
-from feddag.clustering.items import Items
+from feddag.clustering.items import Items, sketches_of
+from feddag.clustering.levels import MAX_NOISE, MEDIAN_PER_QUANTILE, Errors, known_errors, noise_levels
 from feddag.clustering.options import ClusteringOptions
 from feddag.core.message import message, public
 
-NEIGHBOUR_QUANTILE = 0.1
-"""10%, so that even with eleven equal groups a same-group neighbour is included."""
-MEDIAN_PER_QUANTILE = 1.4
-"""The median of same-group values divided by their 10% quantile; 1.3 to 1.4 for image classes."""
-MAX_NOISE = 1 / MEDIAN_PER_QUANTILE
-"""Largest noise level b. Then a = 1: half of a class's energy is off its first vector."""
 MIN_NOISE = np.radians(0.1) ** 2
 """sin² of the largest angle that is rounding, not data."""
-MAX_NEIGHBOURS = 512
-"""Noise levels are estimated from at most this number of other items."""
+MIN_NOISE_OF = {"texture": 1e-9, "gradient": 1e-6}
+"""The same for views that are computed with more, or fewer, digits."""
+LARGEST_LEVEL, MOST_ITEMS = 4.0, 0.8
+"""A noise level above 4 times the 80% quantile of its class is not noise."""
 ABSENT_POWER = 1.5
 """u^1.5: a class of few samples that one item lacks counts little, disjoint classes count in full."""
 
@@ -59,14 +60,18 @@ class ReliableAngles:
     """Data angles cleared of noise. `fit` estimates the noise, which is kept to measure newcomers alike."""
 
     options: ClusteringOptions
+    view: str = "pixels"
+    shared_only: bool = False  # absent classes say nothing; a pair without a shared class is at `unknown`
     levels_NC: np.ndarray = public(default_factory=lambda: np.zeros((0, 0), dtype=np.float32))  # b
+    errors_N: np.ndarray = public(default_factory=lambda: np.zeros(0, dtype=np.float32))  # σ of each item
     typical_error: float = 0.0  # σ̄
+    unknown: float = RIGHT_ANGLE  # degrees
 
     def fit(self, items: Items, keep: KeptAngles | None = None) -> tuple["ReliableAngles", FloatArray]:
         """The estimated noise, and the angles of N items in degrees; `keep` collects class-wise angles."""
         n = len(items)
-        sizes_NC = _sizes(items.counts_NC)
-        errors_NC = items.known_errors()
+        sizes_NC = self._sizes(items)
+        errors_NC = items.known_errors(self.view)
         levels_NC = np.full(sizes_NC.shape, MAX_NOISE, dtype=np.float32)
         total_NN, evidence_NN = np.zeros((n, n), dtype=np.float32), np.zeros((n, n), dtype=np.float32)
         for label, blocks in self._blocks(items, None):
@@ -74,55 +79,132 @@ class ReliableAngles:
                 for block in blocks:
                     keep.add(block)
             errors = errors_NC[:, label], errors_NC[:, label]
-            levels_NC[:, label] = _levels(blocks, sizes_NC[:, label], sizes_NC[:, label], errors)
+            levels_NC[:, label] = self._levels(blocks, sizes_NC[:, label], sizes_NC[:, label], errors)
             noise_N = levels_NC[:, label] / sizes_NC[:, label]
             while blocks:  # a block that has been added is not needed again
-                _add(total_NN, evidence_NN, blocks.pop(), noise_N, noise_N, errors)
+                _add(total_NN, evidence_NN, blocks.pop(), noise_N, noise_N, errors, self._least_noise)
         add_transpose(total_NN)
         add_transpose(evidence_NN)
         fitted = replace(self, levels_NC=levels_NC, typical_error=_typical_error(evidence_NN))
-        present_NC = items.present()
-        _finish(total_NN, evidence_NN, fitted.typical_error, sizes_NC * present_NC, sizes_NC * present_NC)
+        fitted = replace(fitted, errors_N=fitted._errors(items))
+        if self.shared_only:
+            known_NN = _finish_shared(total_NN, evidence_NN, fitted.typical_error, RIGHT_ANGLE)
+            fitted = replace(fitted, unknown=_median(total_NN, known_NN))
+            total_NN[~known_NN] = fitted.unknown
+        else:
+            held_NC = sizes_NC * items.present()
+            _finish(total_NN, evidence_NN, fitted.typical_error, held_NC, held_NC)
         np.fill_diagonal(total_NN, 0)
         return fitted, total_NN
 
     def newcomers(self, new: Items, old: Items) -> "ReliableAngles":
         """The noise of new items, estimated from their nearest old neighbours."""
-        sizes_MC, sizes_NC = _sizes(new.counts_NC), _sizes(old.counts_NC)
+        sizes_MC, sizes_NC = self._sizes(new), self._sizes(old)
         levels_MC = np.full(sizes_MC.shape, MAX_NOISE, dtype=np.float32)
-        errors_MC, errors_NC = new.known_errors(), old.known_errors()
+        errors_MC, errors_NC = new.known_errors(self.view), old.known_errors(self.view)
         for label, blocks in self._blocks(new, old):
-            errors = errors_MC[:, label], errors_NC[:, label]
-            levels_MC[:, label] = _levels(blocks, sizes_MC[:, label], sizes_NC[:, label], errors)
-        return replace(self, levels_NC=levels_MC)
+            known_N = self.levels_NC[:, label][self._tells(old)[:, label]]
+            errors, sizes = (
+                (errors_MC[:, label], errors_NC[:, label]),
+                (sizes_MC[:, label], sizes_NC[:, label]),
+            )
+            levels_MC[:, label] = self._levels(blocks, *sizes, errors, known_N)
+        of_new = replace(self, levels_NC=levels_MC)
+        return replace(of_new, errors_N=of_new._errors(new))
 
     def joined(self, newcomers: "ReliableAngles") -> "ReliableAngles":
         """The noise of old and new items together."""
-        return replace(self, levels_NC=np.concatenate([self.levels_NC, newcomers.levels_NC]))
+        return replace(
+            self,
+            levels_NC=np.concatenate([self.levels_NC, newcomers.levels_NC]),
+            errors_N=np.concatenate([self.errors_N, newcomers.errors_N]),
+        )
 
     def between(self, new: Items, old: Items, of_new: "ReliableAngles | None" = None) -> FloatArray:
         """Angles of M new items to N old ones, in degrees; `of_new` is the noise of the new items."""
         of_new = of_new or self.newcomers(new, old)
         total_MN = np.zeros((len(new), len(old)), dtype=np.float32)
         evidence_MN = np.zeros_like(total_MN)
-        sizes_MC, sizes_NC = _sizes(new.counts_NC), _sizes(old.counts_NC)
+        sizes_MC, sizes_NC = self._sizes(new), self._sizes(old)
         noise_MC, noise_NC = of_new.levels_NC / sizes_MC, self.levels_NC / sizes_NC
-        errors_MC, errors_NC = new.known_errors(), old.known_errors()
+        errors_MC, errors_NC = new.known_errors(self.view), old.known_errors(self.view)
         for label, blocks in self._blocks(new, old):
             errors = errors_MC[:, label], errors_NC[:, label]
             for block in blocks:
-                _add(total_MN, evidence_MN, block, noise_MC[:, label], noise_NC[:, label], errors)
-        _finish(total_MN, evidence_MN, self.typical_error, sizes_MC * new.present(), sizes_NC * old.present())
+                _add(
+                    total_MN,
+                    evidence_MN,
+                    block,
+                    noise_MC[:, label],
+                    noise_NC[:, label],
+                    errors,
+                    self._least_noise,
+                )
+        if self.shared_only:
+            _finish_shared(total_MN, evidence_MN, self.typical_error, self.unknown)
+        else:
+            held = sizes_MC * new.present(), sizes_NC * old.present()
+            _finish(total_MN, evidence_MN, self.typical_error, *held)
         return total_MN
 
     def _blocks(self, rows: Items, columns: Items | None) -> Iterator[tuple[int, list[AngleBlock]]]:
         """Class by class, all blocks of angles."""
-        others = None if columns is None else columns.subspaces
-        blocks = class_angle_blocks(
-            rows.subspaces, others, num_classes=rows.num_classes, angles=self.options.angles
-        )
+        if self.view == "gradient":
+            blocks = update_blocks(sketches_of(rows), None if columns is None else sketches_of(columns))
+        else:
+            others = None if columns is None else columns.class_vectors(self.view)
+            if self.view == "texture":
+                blocks = mean_blocks(rows.class_vectors(self.view), others, rows.num_classes)
+            else:
+                blocks = class_angle_blocks(
+                    rows.class_vectors(self.view),
+                    others,
+                    num_classes=rows.num_classes,
+                    angles=self.options.angles,
+                )
         for label, of_class in groupby(blocks, key=lambda block: block.label):
             yield label, list(of_class)
+
+    def _levels(
+        self,
+        blocks: Sequence[AngleBlock],
+        sizes_M: FloatArray,
+        sizes_N: FloatArray,
+        errors: Errors | None = None,
+        known_N: FloatArray | None = None,
+    ) -> FloatArray:
+        """b of one class; `known_N` are levels of old items, by which a newcomer's level is limited."""
+        levels_M = noise_levels(blocks, sizes_M, sizes_N, errors)
+        if not self.shared_only:
+            return levels_M
+        compared = levels_M[levels_M < MAX_NOISE] if known_N is None or not len(known_N) else known_N
+        limit = LARGEST_LEVEL * float(np.quantile(compared, MOST_ITEMS)) if len(compared) else MAX_NOISE
+        return np.minimum(levels_M, np.float32(limit))
+
+    @property
+    def _least_noise(self) -> float:
+        return MIN_NOISE_OF.get(self.view, MIN_NOISE)
+
+    def _sizes(self, items: Items) -> FloatArray:
+        """Samples behind each angle: of every class, or of all classes for updates."""
+        counts = items.counts_NC
+        return _sizes(counts.sum(axis=1, keepdims=True) if self.view == "gradient" else counts)
+
+    def _tells(self, items: Items) -> np.ndarray:
+        """Items x classes: whether the view tells something of the class."""
+        if self.view == "gradient":
+            return np.ones((len(items), 1), dtype=bool)
+        tells_NC = np.zeros(items.counts_NC.shape, dtype=bool)
+        for i, item in enumerate(items.class_vectors(self.view)):
+            tells_NC[i, item.classes_P] = True
+        return tells_NC
+
+    def _errors(self, items: Items) -> FloatArray:
+        """σ of two items that are both like this one; 0 for an item that tells nothing."""
+        noise_NC = np.maximum(2 * self.levels_NC / self._sizes(items), self._least_noise)
+        noise_NC = noise_NC + 2 * items.known_errors(self.view)
+        evidence_N = (self._tells(items) / np.square(noise_NC.astype(np.float64))).sum(axis=1)
+        return np.where(evidence_N > 0, 1 / np.sqrt(np.maximum(evidence_N, 1e-300)), 0).astype(np.float32)
 
 
 def unshared(new_sizes_MC: FloatArray, old_sizes_NC: FloatArray) -> FloatArray:
@@ -133,58 +215,6 @@ def unshared(new_sizes_MC: FloatArray, old_sizes_NC: FloatArray) -> FloatArray:
     return np.clip(u_MN, 0, 1, out=u_MN)
 
 
-Errors = tuple[FloatArray, FloatArray]  # known errors of rows and of columns, of one class
-
-
-def _known_errors(errors: Errors | None, rows_I: IntArray, columns_J: IntArray) -> FloatArray | None:
-    """e_i + e_j; None where there is no known error at all."""
-    if errors is None or not (errors[0].any() or errors[1].any()):
-        return None
-    return errors[0][rows_I][:, None] + errors[1][columns_J][None, :]
-
-
-def _levels(
-    blocks: Sequence[AngleBlock], sizes_M: FloatArray, sizes_N: FloatArray, errors: Errors | None = None
-) -> FloatArray:
-    """b of one class: the low quantile of sin² θ / (1/n_i + 1/n_j) over the other items."""
-    n = len(sizes_N)
-    chosen = np.unique(np.linspace(0, n - 1, min(n, MAX_NEIGHBOURS)).astype(np.int64))
-    place_N = np.full(n, -1)
-    place_N[chosen] = np.arange(len(chosen))
-    ratios_MK = np.full((len(sizes_M), len(chosen)), np.nan, dtype=np.float32)
-    same_items = any(block.diagonal for block in blocks)
-
-    def note(rows_I: IntArray, columns_J: IntArray, degrees_IJ: FloatArray) -> None:
-        wanted_J = place_N[columns_J] >= 0
-        columns_J = columns_J[wanted_J]
-        sines_IJ = np.sin(np.radians(degrees_IJ[:, wanted_J])) ** 2
-        known_IJ = _known_errors(errors, rows_I, columns_J)
-        if known_IJ is not None:
-            sines_IJ = np.maximum(sines_IJ - known_IJ, 0)
-        ratios_IJ = sines_IJ / (1 / sizes_M[rows_I][:, None] + 1 / sizes_N[columns_J][None, :])
-        if same_items:  # an item is not its own neighbour
-            ratios_IJ[rows_I[:, None] == columns_J[None, :]] = np.nan
-        ratios_MK[np.ix_(rows_I, place_N[columns_J])] = ratios_IJ
-
-    for block in blocks:
-        note(block.rows_I, block.columns_J, block.degrees_IJ)
-        if same_items and not block.diagonal:
-            note(block.columns_J, block.rows_I, block.degrees_IJ.T)
-    return np.minimum(_low_quantile(ratios_MK), MAX_NOISE)
-
-
-def _low_quantile(ratios_MK: FloatArray) -> FloatArray:
-    """np.nanquantile of every row without its loop over rows; infinite where a row is all NaN."""
-    ordered_MK = np.sort(ratios_MK, axis=1)  # NaN last
-    last_M = np.isfinite(ordered_MK).sum(axis=1) - 1
-    place_M = NEIGHBOUR_QUANTILE * np.maximum(last_M, 0)
-    below_M = place_M.astype(np.int64)
-    rows_M = np.arange(len(ordered_MK))
-    low_M = ordered_MK[rows_M, below_M]
-    high_M = ordered_MK[rows_M, np.minimum(below_M + 1, np.maximum(last_M, 0))]
-    return np.where(last_M < 0, np.inf, low_M + (place_M - below_M) * (high_M - low_M)).astype(np.float32)
-
-
 def _add(
     total: FloatArray,
     evidence: FloatArray,
@@ -192,11 +222,12 @@ def _add(
     row_noise: FloatArray,
     column_noise: FloatArray,
     errors: Errors | None = None,
+    least_noise: float = MIN_NOISE,
 ) -> None:
     """Add (sin² θ - 1.4 ν) / ν² and 1 / ν² of one block; of a diagonal block only the upper half."""
     noise_IJ = row_noise[block.rows_I][:, None] + column_noise[block.columns_J][None, :]
-    noise_IJ = np.maximum(noise_IJ, np.float32(MIN_NOISE))
-    known_IJ = _known_errors(errors, block.rows_I, block.columns_J)
+    noise_IJ = np.maximum(noise_IJ, np.float32(least_noise))
+    known_IJ = known_errors(errors, block.rows_I, block.columns_J)
     evidence_IJ = 1 / np.square(noise_IJ if known_IJ is None else noise_IJ + known_IJ)
     if block.diagonal:
         evidence_IJ = np.triu(evidence_IJ, 1)
@@ -225,6 +256,25 @@ def _finish(
         total[rows] = np.where(
             ~(some_I[:, None] | some_J[None, :]), 0, angles + (RIGHT_ANGLE - angles) * apart
         )
+
+
+def _finish_shared(
+    total: FloatArray, evidence: FloatArray, typical_error: float, unknown: float
+) -> np.ndarray:
+    """Turn sums into angles in degrees, in place; which pairs share a class, the others are at `unknown`."""
+    known = evidence > 0
+    for rows in row_blocks(len(total)):
+        sines = total[rows] / np.where(known[rows], evidence[rows], 1) + np.float32(typical_error)
+        angles = np.degrees(np.arcsin(np.sqrt(np.clip(sines, 0, 1))))
+        total[rows] = np.where(known[rows], angles, np.float32(unknown))
+    return known
+
+
+def _median(angles_NN: FloatArray, known_NN: np.ndarray) -> float:
+    """The median of all known angles; of very many rows, every k-th."""
+    every = max(len(angles_NN) // 2000, 1)
+    found = angles_NN[::every][known_NN[::every]]
+    return float(np.median(found)) if len(found) else 0.0
 
 
 def _typical_error(evidence_NN: FloatArray) -> float:

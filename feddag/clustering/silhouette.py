@@ -40,7 +40,7 @@ def best_cut(
     merges_T = np.unique([merges_at(linkage_matrix, t) for t in merge_thresholds(linkage_matrix, max_cuts)])
     merges_T = merges_T[merges_T >= n - max(max_cuts, MAX_CLUSTERS)]
     nodes_K, finest_N = np.unique(top_nodes(linkage_matrix, int(merges_T[0])), return_inverse=True)
-    sums_KN, sizes_K = _cluster_sums(distances_NN, finest_N), np.bincount(finest_N)
+    sums_KN, sizes_K = sums_by_cluster(distances_NN, finest_N), np.bincount(finest_N)
     group_K = np.arange(len(nodes_K))  # the row that holds the sums of a finest cluster; unused rows: size 0
     row_of = dict(zip(nodes_K.tolist(), range(len(nodes_K)), strict=True))
     best, done = -np.inf, int(merges_T[0])
@@ -62,7 +62,7 @@ def best_cut(
     return best, canonical_labels(chosen)
 
 
-def _cluster_sums(distances_NN: FloatArray, labels_N: IntArray) -> FloatArray:
+def sums_by_cluster(distances_NN: FloatArray, labels_N: IntArray) -> FloatArray:
     """Clusters x items: the sum of an item's distances to the members of a cluster, in double precision."""
     count = int(labels_N.max(initial=-1)) + 1
     member_ZN = (np.arange(count)[:, None] == labels_N[None, :]).astype(np.float64)

@@ -4,8 +4,8 @@
 import numpy as np
 from numpy.typing import ArrayLike
 
-from feddag.clustering.angles import degrees
-from feddag.clustering.arrays import FloatArray, checked_matrix, off_diagonal, row_blocks
+from feddag.clustering.angles import degrees, unit_sketches
+from feddag.clustering.arrays import FloatArray, off_diagonal, row_blocks
 from feddag.core.message import message
 
 RESOLUTION = 0.1
@@ -29,7 +29,7 @@ class MinMax:
 
 def gradient_angles(sketches: ArrayLike) -> FloatArray:
     """G of Eq. 3: angles between updates in degrees, 0 to 180; a zero update is at 90 to all others."""
-    unit_NK = _unit_sketches(sketches, "sketches")
+    unit_NK = unit_sketches(sketches, "sketches")
     angles_NN = np.zeros((len(unit_NK), len(unit_NK)), dtype=np.float32)
     for rows in row_blocks(len(unit_NK)):
         # Columns left of the block are known by symmetry; copying them makes the matrix exactly symmetric.
@@ -44,7 +44,7 @@ def gradient_angles(sketches: ArrayLike) -> FloatArray:
 
 def gradient_angles_between(new: ArrayLike, old: ArrayLike) -> FloatArray:
     """Rows of Eq. 3 for new items against old ones."""
-    new_MK, old_NK = _unit_sketches(new, "new sketches"), _unit_sketches(old, "old sketches")
+    new_MK, old_NK = unit_sketches(new, "new sketches"), unit_sketches(old, "old sketches")
     if new_MK.shape[1] != old_NK.shape[1]:
         raise ValueError(f"new sketches have {new_MK.shape[1]} coordinates, old ones {old_NK.shape[1]}")
     return degrees(new_MK @ old_NK.T)
@@ -62,12 +62,3 @@ def normalised(angles_NN: FloatArray, constants: MinMax) -> FloatArray:
     scaled_NN = constants.apply(angles_NN)
     np.fill_diagonal(scaled_NN, 0)
     return scaled_NN
-
-
-def _unit_sketches(sketches: ArrayLike, name: str) -> FloatArray:
-    sketches_NK = checked_matrix(sketches, name)
-    # Scale by the largest entry first: squares of very large or very small updates leave float range.
-    largest_N = np.abs(sketches_NK).max(axis=1, initial=0)[:, None].astype(np.float64)
-    scaled_NK = sketches_NK / np.where(largest_N > 0, largest_N, 1)
-    norms_N = np.linalg.norm(scaled_NK, axis=1, keepdims=True)
-    return (scaled_NK / np.where(norms_N > 0, norms_N, 1)).astype(np.float32)

@@ -33,7 +33,6 @@ def split_while_real(
     """Split by the best silhouette, if it is real, and test again inside every part that is not tight."""
     rule = options.structure
     generator = np.random.default_rng(rule.seed)
-    min_size = least_size(len(distances_NN), rule)
     labels_N = np.full(len(distances_NN), -1, dtype=np.int64)
     tests: list[SplitTest] = []
     waiting = [np.arange(len(distances_NN))]
@@ -42,8 +41,10 @@ def split_while_real(
         members = waiting.pop(0)
         whole = len(members) == len(distances_NN)
         inner = distances_NN if whole else distances_NN[np.ix_(members, members)]
-        spread = _mean_distance(inner)
+        spread = mean_distance(inner)
         floor, margin = _limits(rule, spread, whole)
+        # Pairs count among few items, but not inside a part: four items fall into two pairs by chance.
+        min_size = least_size(len(members), rule) if whole else rule.min_size
         test = SplitTest(members, np.nan, np.zeros(0), 1, False)
         parts: IntArray = np.zeros(len(members), dtype=np.int64)
         if len(members) >= 2 * min_size and spread > 0 and (whole or spread >= rule.tight):
@@ -54,7 +55,7 @@ def split_while_real(
             clouds_R: FloatArray = np.zeros(0)
             real = parts.max() > 0 and silhouette >= floor
             if real:
-                clouds_R = _cloud_silhouettes(inner, rule.clouds, min_size, options.linkage, generator)
+                clouds_R = cloud_silhouettes(inner, rule.clouds, min_size, options.linkage, generator)
                 real = silhouette > clouds_R.max(initial=0) + margin
             shown = silhouette if parts.max() else np.nan
             test = SplitTest(members, shown, clouds_R, int(parts.max()) + 1, bool(real))
@@ -98,7 +99,7 @@ def _limits(rule: StructureRule, spread: float, whole: bool) -> tuple[float, flo
     return (rule.close_floor, rule.close_margin) if close else (rule.inner_floor, rule.margin)
 
 
-def _cloud_silhouettes(
+def cloud_silhouettes(
     distances_NN: FloatArray, clouds: int, min_size: int, linkage: Linkage, generator: np.random.Generator
 ) -> FloatArray:
     """Best silhouettes of structureless clouds with the shape of the items; at least 0."""
@@ -112,6 +113,7 @@ def _cloud_silhouettes(
     return np.array(found)
 
 
-def _mean_distance(distances_NN: FloatArray) -> float:
+def mean_distance(distances_NN: FloatArray) -> float:
+    """The mean distance of two different items."""
     n = len(distances_NN)
     return float(distances_NN.sum(dtype=np.float64)) / max(n * (n - 1), 1)

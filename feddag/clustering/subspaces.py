@@ -73,6 +73,20 @@ def class_subspaces(
     )
 
 
+def class_means(
+    features_ND: FloatArray, y_N: IntArray, num_classes: int, min_samples: float = 0
+) -> Subspaces:
+    """The mean of every class, one row each; nothing of a class below `min_samples`, or without features."""
+    counts_C = np.bincount(y_N, minlength=num_classes) * (features_ND.shape[1] > 0)
+    told = np.flatnonzero((counts_C > 0) & (counts_C >= min_samples))
+    means = [features_ND[y_N == label].mean(axis=0, dtype=np.float64) for label in told]
+    return Subspaces(
+        vectors_PD=np.array(means, dtype=np.float32).reshape(len(told), features_ND.shape[1]),
+        classes_P=told.astype(np.int64),
+        withheld=np.flatnonzero((counts_C > 0) & (counts_C < min_samples)).astype(np.int64),
+    )
+
+
 def vectors_of_class(num_samples: int, vectors: float) -> int:
     """The number of vectors of a class of `num_samples`: a count, or below 1 a share, but at least one."""
     if 0 < vectors < 1:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree of a clustering in use, small enough to be kept with a run."""
+"""What is kept of a clustering with a run: its tree, who split whom, and who resembles nobody."""
 
 from collections.abc import Iterable
 
 import numpy as np
 
-from feddag.clustering.cut import Cut
-from feddag.core.clustering import Tree
+from feddag.clustering.compose import Split
+from feddag.clustering.pipeline import ClusteringResult
+from feddag.core.clustering import SplitBy, Tree
 from feddag.core.message import message, public
 
 
@@ -21,18 +22,37 @@ class KeptTree:
     counts_T: np.ndarray = public()
     losses_T: np.ndarray = public()
     silhouettes_T: np.ndarray = public()  # 0 where it is not defined, because messages hold no NaN
+    splits: tuple[Split, ...] = ()  # which view split whom; members are positions of `clients`
+    unlike: tuple[str, ...] = ()  # clients that resemble nobody
 
     @classmethod
-    def of(cls, clients: Iterable[str], cut: Cut) -> "KeptTree":
-        """The tree of a cut."""
+    def of(cls, clients: Iterable[str], found: ClusteringResult) -> "KeptTree":
+        """The tree of a clustering."""
+        ids, cut = tuple(clients), found.cut
         return cls(
-            clients=tuple(clients),
+            clients=ids,
+            splits=tuple(split for split in found.splits if split.view),
+            unlike=tuple(c for c, alone in zip(ids, found.unlike_N, strict=True) if alone),
             linkage_matrix=cut.linkage_matrix,
             threshold=cut.threshold,
             thresholds_T=cut.scored.thresholds_T,
             counts_T=cut.scored.counts_T,
             losses_T=cut.scored.losses_T,
             silhouettes_T=np.nan_to_num(cut.scored.silhouettes_T),
+        )
+
+    def shown_splits(self) -> tuple[SplitBy, ...]:
+        """The splits by client, in the form of all methods."""
+        return tuple(
+            SplitBy(
+                view=split.view,
+                parts=tuple(
+                    tuple(sorted(self.clients[i] for i in split.members[split.parts == part]))
+                    for part in range(len(split.sizes))
+                ),
+                silhouette=split.silhouette,
+            )
+            for split in self.splits
         )
 
     def tree(self) -> Tree:

@@ -34,6 +34,15 @@ class Tree:
 
 
 @dataclass(frozen=True)
+class SplitBy:
+    """Clients that one view told apart."""
+
+    view: str
+    parts: tuple[tuple[str, ...], ...]
+    silhouette: float
+
+
+@dataclass(frozen=True)
 class Clustering:
     """Who belongs to whom, and what that was decided by."""
 
@@ -45,4 +54,6 @@ class Clustering:
     weights_N: np.ndarray | None = None  # how much the second view counted for each client
     tree: Tree | None = None
     sources: tuple[tuple[int, ...], ...] | None = None  # for each cluster the clusters it learns from
+    splits: tuple[SplitBy, ...] = ()  # which view split whom, from everybody to the clusters
+    unlike: tuple[str, ...] = ()  # clients that resemble nobody; each is in the nearest cluster
     withheld: int = 0  # class signatures that were not sent, for privacy

@@ -50,6 +50,7 @@ def open_node(folder: Path | str) -> Node:
         place.memory,
         experiment.engine.backend,
         Protection(experiment.privacy, ledger, deployed=True) if experiment.privacy.on else None,
+        experiment.engine.device,
     )
 
 

@@ -204,7 +204,14 @@ class DistributedEngine:
         except InvalidMessage as error:
             return Answer(failure=str(error), bytes_down=bytes_down)
         self.receipts.now[question.client] = head.memory
-        return Answer(reply=reply, seconds=head.seconds, bytes_down=bytes_down, bytes_up=codec.nbytes(reply))
+        return Answer(
+            reply=reply,
+            seconds=head.seconds,
+            samples=max(0, head.samples),
+            epochs=max(0.0, head.epochs),
+            bytes_down=bytes_down,
+            bytes_up=codec.nbytes(reply),
+        )
 
     # -- memories stay on the nodes; the server keeps the names of their versions ---------------------------
 

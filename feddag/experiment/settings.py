@@ -131,6 +131,12 @@ class EngineConfig(_Section):
         default="auto",
         description="who trains: torch, native (C++ kernels), or auto: native where it can",
     )
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto|cpu|mps|cuda(:\d{1,3})?)$",
+        description="where torch computes: cpu, cuda, cuda:1, mps, or auto: a GPU with CUDA if there is one; "
+        "the C++ kernels use the cpu",
+    )
     quorum: float = Field(
         default=0.5, ge=0, le=1, description="share of the asked clients that must answer, at least"
     )
@@ -155,6 +161,10 @@ class EvaluationConfig(_Section):
     )
     after_training: bool = Field(
         default=True, description="at the end also score the models after local training"
+    )
+    scores: Literal["clients", "clusters"] = Field(
+        default="clients",
+        description="what is recorded: every client's scores, or sums over clusters of 3 or more clients",
     )
 
 
@@ -271,6 +281,7 @@ class Experiment(_Section):
             settings["engine"].pop(key)
         if not self.privacy.on:
             settings.pop("privacy")
+        settings["evaluation"].pop("scores")  # what is recorded changes no model
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def settings(self) -> Settings:

@@ -253,7 +253,7 @@ def _model_of(models: tuple[Params, ...], brought_Z: np.ndarray, heir: float) ->
 
 def kept_tree(signatures: Iterable[str], found: ClusteringResult) -> KeptTree:
     """The tree of a clustering, for the state."""
-    return KeptTree.of(signatures, found.cut)
+    return KeptTree.of(signatures, found)
 
 
 def forget(state: State, gone: Iterable[str]) -> State:

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The signature of a client: what it learns alone, how its classes look, how many samples it has (§3)."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import prod
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
+from feddag.clustering import looks
 from feddag.clustering.items import Items
 from feddag.clustering.options import SvdMethod
-from feddag.clustering.subspaces import Subspaces, class_subspaces
+from feddag.clustering.subspaces import Subspaces, class_means, class_subspaces
 from feddag.core.contract import Known
 from feddag.core.deployment import LocalTraining
 from feddag.core.message import message, options, public, sensitive
@@ -19,6 +20,8 @@ from feddag.core.seeds import Seed
 from feddag.core.task import Client, sgd_task
 from feddag.learning.sgd import sgd
 
+ViewName = Literal["pixels", "shape", "texture", "gradient"]
+DATA_VIEWS: tuple[ViewName, ...] = ("pixels", "shape", "texture")
 NO_ERRORS = np.zeros(0, dtype=np.float32)
 
 
@@ -26,6 +29,9 @@ NO_ERRORS = np.zeros(0, dtype=np.float32)
 class SignatureOptions:
     """What a client computes and sends as its signature."""
 
+    # What is looked at: see `feddag.clustering.looks`; "gradient" is the sketch of the update.
+    views: tuple[ViewName, ...] = ("pixels", "shape", "texture", "gradient")
+    side: Annotated[int, Ge(0)] = 16  # images are averaged to at most this side; 0: samples as they are
     # t_g, rounds of training alone before the signature; a request says 0 where no update is needed.
     warmup_rounds: Annotated[int, Ge(1)] = 2
     warmup_update: Literal["total", "last"] = "total"  # the update of all warm-up rounds, or of the last one
@@ -36,6 +42,10 @@ class SignatureOptions:
 
     def __post_init__(self) -> None:
         """Refuse a number of vectors that is neither a count nor a share."""
+        unknown = [view for view in self.views if view not in get_args(ViewName)]
+        if unknown or len(set(self.views)) < len(self.views) or not self.views:
+            known = ", ".join(get_args(ViewName))
+            raise ValueError(f"views = {list(self.views)}: expected one or more of {known}, once each")
         if self.vectors > 1 and self.vectors != int(self.vectors):
             raise ValueError(f"vectors = {self.vectors:g}: expected a whole number, or a share below 1")
 
@@ -46,6 +56,8 @@ class Sign:
 
     # Newcomers sign in later rounds: their updates are compared with those of the start.
     scheduled: ClassVar[bool] = False
+    phase: ClassVar[str] = "signature"
+    parts: ClassVar[Mapping[str, str]] = {"start": "warm-up"}
 
     start: Params = public()
     local: LocalTraining
@@ -55,37 +67,74 @@ class Sign:
 
 
 def _sketch_size(known: Known) -> int:
-    return sketch_size(known.request.signature.sketch_share, known.request.start.layout.size)
+    asked = known.request.signature
+    return sketch_size(asked.sketch_share, known.request.start.layout.size) * ("gradient" in asked.views)
 
 
-def _most_rows(known: Known) -> int:
-    """A class has no more principal vectors than were asked for, and no more than a sample has numbers."""
-    wanted, features = known.request.signature.vectors, prod(known.problem.input_shape)
-    return known.problem.num_classes * (min(int(wanted), features) if wanted >= 1 else features)
+def _is_text(known: Known) -> bool:
+    return known.problem.integer_codes and len(known.problem.input_shape) == 1
+
+
+def _width(known: Known) -> int:
+    return looks.pixel_width(known.problem.input_shape, known.request.signature.side, _is_text(known))
+
+
+def _bands(known: Known) -> int:
+    return looks.texture_width(known.problem.input_shape, _is_text(known))
+
+
+def _most_rows(view: ViewName) -> Callable[[Known], int]:
+    """A class has no more vectors than were asked for, and no more than a sample has numbers."""
+
+    def most(known: Known) -> int:
+        wanted, classes = known.request.signature.vectors, known.problem.num_classes
+        if view not in known.request.signature.views:
+            return 0
+        if view == "texture":
+            return classes
+        return classes * (min(int(wanted), _width(known)) if wanted >= 1 else _width(known))
+
+    return most
+
+
+def _rows(view: ViewName, width: Callable[[Known], int]) -> Any:
+    """Rows of one view, at most of length 1 or with numbers in [0, 1]: some for every class."""
+    most = _most_rows(view)
+    return sensitive(
+        "subspaces", shape=(view, width), dtype="float32", least=-1.01, most=1.01, most_rows=most
+    )
+
+
+def _classes(view: ViewName) -> Any:
+    """The class of each row of a view."""
+    most = _most_rows(view)
+    return sensitive("subspaces", shape=(view,), dtype="int64", least=0, below="classes", most_rows=most)
+
+
+def _known(view: ViewName) -> Any:
+    """Known error of each row (sin²) from noise that protects privacy; empty: there is none."""
+    none = {"most_rows": _most_rows(view), "default_factory": lambda: NO_ERRORS}
+    return sensitive("subspaces", shape=(f"{view} errors",), dtype="float32", least=0, most=1, **none)
 
 
 @message
 class Signature:
-    """What the server knows about a client."""
+    """What the server knows about a client; of a view that was not asked for, nothing.
 
+    All rows are bounded, so that noise of a known size can hide single samples.
+    """
+
+    pixels: np.ndarray = _rows("pixels", _width)  # U_c, principal vectors of length 1, all classes
+    pixels_of: np.ndarray = _classes("pixels")
+    pixels_errors: np.ndarray = _known("pixels")
+    shape: np.ndarray = _rows("shape", _width)  # the same without brightness and contrast
+    shape_of: np.ndarray = _classes("shape")
+    shape_errors: np.ndarray = _known("shape")
+    texture: np.ndarray = _rows("texture", _bands)  # class means of numbers in [0, 1]; with noise, directions
+    texture_of: np.ndarray = _classes("texture")
+    texture_errors: np.ndarray = _known("texture")
     # Δ̃, the update at the mask's coordinates
-    sketch: np.ndarray = sensitive("update", shape=(_sketch_size,), dtype="float32")
-    # U_c, rows of length 1, all classes
-    vectors: np.ndarray = sensitive(
-        "subspaces", shape=("rows", "features"), dtype="float32", least=-1.01, most=1.01, most_rows=_most_rows
-    )
-    # the class of each row
-    classes: np.ndarray = sensitive("subspaces", shape=("rows",), dtype="int64", least=0, below="classes")
-    # known error of each row (sin²) from noise that protects privacy; empty: there is none
-    errors: np.ndarray = sensitive(
-        "subspaces",
-        shape=("error rows",),
-        dtype="float32",
-        least=0,
-        most=1,
-        most_rows=_most_rows,
-        default_factory=lambda: NO_ERRORS,
-    )
+    gradient: np.ndarray = sensitive("update", shape=(_sketch_size,), dtype="float32")
     counts: np.ndarray = sensitive("counts", shape=("classes",), dtype="int64", least=0)  # of each class
     withheld: int = public(least=0)  # number of classes too small to send (`min_samples_per_vector`)
 
@@ -96,34 +145,52 @@ def sign(request: Sign, client: Client) -> Signature:
     asked = request.signature
     warm = before = request.start
     local = replace(request.local, prior_correction=0.0)  # the update should show which labels a client has
-    for t in range(asked.warmup_rounds):
-        before, warm = warm, sgd(client, warm, local, seed=client.seed / "warm-up" / t)
+    with client.work.phase("warm-up"):
+        for t in range(asked.warmup_rounds):
+            before, warm = warm, sgd(client, warm, local, seed=client.seed / "warm-up" / t)
     if request.keep:
         client.memory["warm"] = warm
     update = (warm - (request.start if asked.warmup_update == "total" else before)).parameters.numpy()
-    subspaces = own_subspaces(client, asked)
+    sketch = update[sketch_mask(request.mask, asked.sketch_share, len(update))]
+    pixels, shape, texture = (data_view(view, client, asked) for view in DATA_VIEWS)
     return Signature(
-        sketch=update[sketch_mask(request.mask, asked.sketch_share, len(update))],
-        vectors=subspaces.vectors_PD,
-        classes=subspaces.classes_P,
-        errors=NO_ERRORS if subspaces.errors_P is None else subspaces.errors_P,
+        pixels=pixels.vectors_PD,
+        pixels_of=pixels.classes_P,
+        pixels_errors=NO_ERRORS if pixels.errors_P is None else pixels.errors_P,
+        shape=shape.vectors_PD,
+        shape_of=shape.classes_P,
+        shape_errors=NO_ERRORS if shape.errors_P is None else shape.errors_P,
+        texture=texture.vectors_PD,
+        texture_of=texture.classes_P,
+        texture_errors=NO_ERRORS if texture.errors_P is None else texture.errors_P,
+        gradient=sketch if "gradient" in asked.views else sketch[:0],
         counts=client.train.counts(),
-        withheld=len(subspaces.withheld),
+        withheld=len(set(pixels.withheld) | set(shape.withheld) | set(texture.withheld)),
     )
 
 
-def own_subspaces(client: Client, asked: SignatureOptions) -> Subspaces:
-    """The principal vectors of the client's classes, as exact as its privacy allows."""
-    least = asked.min_samples_per_vector
-    if client.privacy is not None:
-        noisy = client.privacy.subspaces(client.train.x, client)
+def data_view(view: str, client: Client, asked: SignatureOptions) -> Subspaces:
+    """One data view: principal vectors of the classes, or mean textures, as exact as privacy allows."""
+    train, least = client.train, asked.min_samples_per_vector
+    text = train.x.ndim == 2 and train.x.dtype.kind in "iu" and train.scaling.unit == 1.0
+    x, y = (train.x, train.y) if view in asked.views else (train.x[:0], train.y[:0])
+    if view == "texture":
+        seen = looks.texture(x, text)
+    else:
+        seen = (looks.pixels if view == "pixels" else looks.shape)(x, asked.side, text)
+    if client.privacy is not None and view in asked.views and seen.shape[1]:
+        told = len([name for name in DATA_VIEWS if name in asked.views])
+        shaped = seen if view == "texture" else looks.reshaped(seen, x.shape[1:], asked.side, text)
+        noisy = client.privacy.subspaces(shaped, client, view=view, num_views=told)
         if noisy is not None:
             return Subspaces(noisy.vectors_PD, noisy.classes_P, noisy.withheld, noisy.errors_P)
         least = max(least, client.privacy.samples_per_vector)
+    if view == "texture":
+        return class_means(seen, y, train.num_classes, least)
     return class_subspaces(
-        client.train.x,
-        client.train.y,
-        client.train.num_classes,
+        seen,
+        y,
+        train.num_classes,
         asked.vectors,
         svd=asked.svd,
         min_samples_per_vector=least,
@@ -134,6 +201,8 @@ def own_subspaces(client: Client, asked: SignatureOptions) -> Subspaces:
 @message
 class ShareWarm:
     """Send these parts of the warmed-up model."""
+
+    phase: ClassVar[str] = "warm-up"
 
     prefixes: tuple[str, ...]
 
@@ -172,8 +241,15 @@ def sketch_size(share: float, size: int) -> int:
 def items_of(signatures: dict[str, Signature]) -> Items:
     """Signatures as the clustering functions take them, in the same order."""
     values = list(signatures.values())
+    sketches_NK = np.stack([s.gradient for s in values])
     return Items.of(
-        [Subspaces(s.vectors, s.classes, errors_P=s.errors if len(s.errors) else None) for s in values],
+        [Subspaces(s.pixels, s.pixels_of, errors_P=_errors(s.pixels_errors)) for s in values],
         np.stack([s.counts for s in values]),
-        np.stack([s.sketch for s in values]),
+        sketches_NK if sketches_NK.shape[1] else None,
+        shapes=[Subspaces(s.shape, s.shape_of, errors_P=_errors(s.shape_errors)) for s in values],
+        textures=[Subspaces(s.texture, s.texture_of, errors_P=_errors(s.texture_errors)) for s in values],
     )
+
+
+def _errors(told: np.ndarray) -> np.ndarray | None:
+    return told if len(told) else None

@@ -202,7 +202,7 @@ class Guard:
             if how == "at-least-50":
                 self._note(kind, "at-least-50")
                 return item
-            if not any(item is made for made in self._released):
+            if item.size and not any(item is made for made in self._released):  # nothing tells nothing
                 raise Refused(f"task '{self.task.name}' sends principal vectors that nobody has protected")
             return item
         return self._update(item, f)

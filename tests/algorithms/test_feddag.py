@@ -355,8 +355,9 @@ def test_a_state_with_classes_that_clients_lack_survives_a_checkpoint():
         again = codec.decode(State, codec.encode(state))
         assert codec.digest(again.frame) == codec.digest(state.frame)
         if not options:
-            levels = state.frame.reliable.levels_NC
-            assert levels.shape == (len(state.signatures), prepared.federation.num_classes)
+            levels = {fit.name: fit.angles.levels_NC.shape for fit in state.frame.fits if fit.angles}
+            shape = (len(state.signatures), prepared.federation.num_classes)
+            assert levels == {"pixels": shape, "shape": shape, "gradient": (len(state.signatures), 1)}
 
 
 def test_the_clustering_shows_the_clusters_in_use_after_newcomers_joined():
@@ -370,9 +371,10 @@ def test_the_clustering_shows_the_clusters_in_use_after_newcomers_joined():
     assert found.sources == last.sources
     assert found.clients == tuple(last.signatures)
     assert len(found.clients) == len(first.signatures) + 2
-    assert found.views.keys() == {"Data angles", "Gradient angles", "Proximity"}
+    assert list(found.views) == ["Labels", "Pixels", "Shape", "Gradient", "Proximity"]
     assert all(v.matrix_NN.shape == (len(found.clients),) * 2 for v in found.views.values())
-    assert len(found.counts_NC) == len(found.weights_N) == len(found.clients)
+    assert len(found.counts_NC) == len(found.clients)
+    assert found.weights_N is None, "views have one weight for all clients"
     assert found.tree.clients == tuple(first.signatures), "the tree is that of the clustering in use"
     assert found.tree.linkage_matrix.shape == (len(first.signatures) - 1, 4)
     assert found.tree.threshold == first.tree.threshold
@@ -395,9 +397,9 @@ def test_the_clustering_clusters_nothing_again(monkeypatch):
 def test_a_clustering_of_one_view_shows_this_view_and_the_rule_of_the_cut():
     prepared = toy("feddag", {"clustering": {"views": "data"}})
     found = prepared.algorithm.clustering(play(prepared, rounds=0).states[0])
-    assert found.views.keys() == {"Data angles", "Proximity"}
+    assert list(found.views) == ["Labels", "Pixels", "Shape", "Proximity"]
     assert found.weights_N is None
-    assert found.how == "The cut was chosen by rule 'structure' on average linkage."
+    assert found.how.startswith("Clients were split by the view that separates them best")
 
 
 OLD_KEYS = {
@@ -478,6 +480,6 @@ def test_signatures_are_those_of_plain_training_whatever_the_prior_correction():
     plain, corrected = (toy("feddag", training=training) for training in trainings)
     first, second = (play(prepared, rounds=1) for prepared in (plain, corrected))
     for client, signature in first.states[0].signatures.items():
-        np.testing.assert_array_equal(signature.sketch, second.states[0].signatures[client].sketch)
+        np.testing.assert_array_equal(signature.gradient, second.states[0].signatures[client].gradient)
     assert first.states[0].clusters == second.states[0].clusters
     assert first.states[1].models[0] != second.states[1].models[0]

@@ -12,7 +12,7 @@ from feddag.clustering.items import Items
 from feddag.clustering.newcomers import newcomer_distances, newcomer_frame, place_newcomers
 from feddag.clustering.options import ClusteringOptions, GraphOptions
 from feddag.clustering.pipeline import cluster_signatures
-from feddag.clustering.proximity import Frame, shown_views
+from feddag.clustering.proximity import Frame, measure, shown_views
 from feddag.clustering.subspaces import Subspaces, class_subspaces
 from feddag.clustering.tree import KeptTree
 from feddag.core import codec
@@ -146,21 +146,24 @@ def test_views_measured_again_by_the_kept_frame_are_those_of_the_clustering(opti
     items = Items.of(*signed(x, y), sketches)
     result = cluster_signatures(items, options)
     shown = shown_views(items, result.frame)
-    measured = {
-        "Data angles": result.views.data,
-        "Gradient angles": result.views.gradient,
-        "Proximity": result.distances_NN,
-    }
-    assert shown.keys() == {name for name, matrix in measured.items() if matrix is not None}
-    for name, view in shown.items():
-        np.testing.assert_allclose(view.matrix_NN, measured[name], atol=2e-3)
+    assert list(shown)[-1] == "Proximity"
+    np.testing.assert_allclose(shown["Proximity"].matrix_NN, result.distances_NN, atol=2e-3)
+    if options.composes:
+        assert list(shown) == ["Labels", "Pixels", *["Gradient"] * (options.views == "fused"), "Proximity"]
+    else:
+        _, views = measure(items, options)
+        measured = {"Data angles": views.data, "Gradient angles": views.gradient}
+        assert list(shown)[:-1] == [name for name, matrix in measured.items() if matrix is not None]
+        for name in list(shown)[:-1]:
+            np.testing.assert_allclose(shown[name].matrix_NN, measured[name], atol=2e-3)
+    for view in shown.values():
         np.testing.assert_array_equal(view.matrix_NN, view.matrix_NN.T)
 
 
 def test_a_kept_tree_travels_and_says_where_no_silhouette_is_defined():
     x, y, sketches, _ = planted(9)
-    cut = cluster_signatures(Items.of(*signed(x, y), sketches)).cut
-    kept = KeptTree.of([f"c{i:02d}" for i in range(15)], cut)
+    found = cluster_signatures(Items.of(*signed(x, y), sketches))
+    kept, cut = KeptTree.of([f"c{i:02d}" for i in range(15)], found), found.cut
     tree = codec.decode(KeptTree, codec.encode(kept)).tree()
     np.testing.assert_array_equal(tree.linkage_matrix, cut.linkage_matrix)
     np.testing.assert_array_equal(tree.silhouettes_T, cut.scored.silhouettes_T)
@@ -196,6 +199,6 @@ def test_missing_or_short_sketches_are_refused():
     x, y, sketches, _ = planted(5)
     items, counts = signed(x, y)
     with pytest.raises(ValueError, match="need sketches"):
-        cluster_signatures(Items.of(items, counts))
+        cluster_signatures(Items.of(items, counts), ClusteringOptions(fusion="mean"))
     with pytest.raises(ValueError, match="15 rows of counts, but 4 sketches"):
         Items.of(items, counts, sketches[:4])

@@ -29,10 +29,14 @@ Size = int | set[int] | Callable[[int], int]
 # method → task → (down, up) for each client that is asked
 FORMULAS: dict[str, dict[str, tuple[Size, Size]]] = {
     "feddag": {
-        # sketch (2% of M), one vector a class with its class, class counts, classes withheld
+        # sketch (2% of M), for pixels and shape one vector a class with its class, class counts, classes
+        # withheld; vectors have no texture
         "sign": (
-            4 * M + LOCAL + 6 * NUMBER + len("total") + len("exact"),
-            4 * round(0.02 * M) + (4 * WIDTH + NUMBER) * CLASSES + NUMBER * CLASSES + NUMBER,
+            4 * M
+            + LOCAL
+            + 7 * NUMBER
+            + len("pixels shape texture gradient".replace(" ", "") + "total" + "exact"),
+            4 * round(0.02 * M) + 2 * (4 * WIDTH + NUMBER) * CLASSES + NUMBER * CLASSES + NUMBER,
         ),
         "share_warm": (len("primary.head."), 4 * M + NUMBER),
         # own encoders and head, and the learners' combined encoder: 3E + H₂ down, 2E + H₂ up

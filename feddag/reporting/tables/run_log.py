@@ -31,12 +31,12 @@ class Evaluation:
 
 @dataclass
 class Cost:
-    """What one kind of work cost: bytes, seconds that clients computed, seconds that passed meanwhile."""
+    """What one phase cost: bytes, seconds that clients computed, seconds that the server computed."""
 
     bytes_down: int = 0
     bytes_up: int = 0
     client_seconds: float = 0.0
-    seconds: float = 0.0
+    server_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,6 @@ class RunLog:
             total.bytes_down += cost.bytes_down
             total.bytes_up += cost.bytes_up
             total.client_seconds += cost.client_seconds
-            total.seconds += cost.seconds
         if not evaluation:
             self.bytes_down += event["bytes_down"]
             self.bytes_up += event["bytes_up"]
@@ -106,6 +105,9 @@ class RunLog:
         self.round = event["round"]
         self.seconds += event["seconds"]
         self.rounds.append((event["round"], event["seconds"], len(event["cohort"])))
+        if "waited" in event:  # what is not spent waiting for clients is the server's own work
+            own = self.costs.setdefault("averaging" if event["round"] else "clustering", Cost())
+            own.server_seconds += max(0.0, event["seconds"] - event["waited"])
         if event.get("notes"):
             self.notes[event["round"]] = event["notes"]
         name = f"round {event['round']}" if event["round"] else "start"
@@ -147,10 +149,11 @@ class RunLog:
 
 
 def _phases(event: Event) -> dict[str, Cost]:
-    """What one question cost, by phase; old logs name only the task."""
+    """What one question cost, by phase; older logs name only the task."""
+    if "phases" in event:
+        return {phase: Cost(*amounts) for phase, amounts in event["phases"].items()}
     seconds = sum(event.get("client_seconds", {}).values())
-    whole = Cost(event["bytes_down"], event["bytes_up"], seconds, event.get("seconds", 0.0))
-    return {event.get("phase") or event["task"]: whole}
+    return {event["task"]: Cost(event["bytes_down"], event["bytes_up"], seconds)}
 
 
 @dataclass

@@ -19,6 +19,7 @@ PHASES = (
     "primary",
     "secondary",
     "training",
+    "averaging",
     "evaluation",
 )  # in this order
 FAILURES_SHOWN = 40
@@ -64,9 +65,9 @@ _COSTS = (
     ),
     (
         "seconds",
-        "Seconds that clients computed",
-        "seconds, all clients together",
-        lambda c: round(c.client_seconds, 4),
+        "Seconds of computing by phase",
+        "seconds, all clients and the server together",
+        lambda c: round(c.client_seconds + c.server_seconds, 4),
     ),
 )
 
@@ -87,14 +88,15 @@ def _sentence(runs: Sequence[RunData], order: Sequence[str]) -> str:
 def _table(runs: Sequence[RunData], order: Sequence[str]) -> Table:
     columns = [Column("run")] if len(runs) > 1 else []
     columns += [Column("phase"), Column("to clients", "bytes"), Column("to the server", "bytes")]
-    columns += [Column("client seconds", "seconds")]
+    columns += [Column("clients computed", "seconds"), Column("the server computed", "seconds")]
     rows = []
     for run in runs:
         for phase in order:
             cost = run.log.costs.get(phase)
             if cost is not None:
                 name = [run.label] if len(runs) > 1 else []
-                rows.append([*name, phase, cost.bytes_down, cost.bytes_up, cost.client_seconds])
+                amounts = (cost.bytes_down, cost.bytes_up, cost.client_seconds, cost.server_seconds)
+                rows.append([*name, phase, *(amount or None for amount in amounts)])
     return Table(columns, rows)
 
 

@@ -211,3 +211,17 @@ def test_a_map_of_many_clients_is_averaged_over_neighbours() -> None:
 def test_a_clustering_of_few_clients_gives_a_block_without_empty_plots(n: int) -> None:
     for plot in why_block(full_clustering(n)).plots:
         assert all(len(trace.get("x", [])) > 0 for trace in plot.data)
+
+
+# -- cost by phase -----------------------------------------------------------------------------------------
+
+
+def test_the_cost_of_every_phase_is_shown_with_the_servers_own_work(whole) -> None:
+    bytes_, seconds = whole.plots["cost-bytes"]["data"], whole.plots["cost-seconds"]["data"]
+    # 6 clients sign; in 4 rounds 3 clients train; 6 clients are evaluated 4 times; 1,500 bytes each.
+    assert {t["name"]: t["x"] for t in bytes_} == {
+        "signature": [0.009], "primary": [0.018], "evaluation": [0.036],
+    }  # fmt: skip
+    assert {t["name"]: t["x"] for t in seconds} == {
+        "signature": [0.06], "clustering": [0.6], "primary": [0.12], "averaging": [0.8], "evaluation": [0.24],
+    }  # fmt: skip

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fusion over any number of views: split by the view that separates best, then again inside every part.
+
+A view is a matrix of distances with its noise. It may split a set of items if its best cut
+
+- has a silhouette above a floor, and above those of clouds without structure (`structure.py`),
+- moves the parts apart by more than chance: (mean sin² between parts - mean sin² within) / error, where the
+  error is that of the items that are moved apart, so that a few clients with few samples are no group.
+
+So a view without structure splits nothing, and views that show different groups (labels in one, styles in
+another) give the product of both, as long as parts have `min_size` items. Labels are counted, not sampled:
+their distances u^1.5 are on the fixed scale from 0 (the same classes) to 1 (no class in common).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from feddag.clustering.agglomerative import link
+from feddag.clustering.arrays import FloatArray, IntArray, canonical_labels
+from feddag.clustering.options import ClusteringOptions
+from feddag.clustering.silhouette import best_cut, silhouettes, sums_by_cluster
+from feddag.clustering.similarity import min_max, normalised
+from feddag.clustering.structure import cloud_silhouettes, least_size, mean_distance
+from feddag.core.message import message, public
+
+MAX_PASSES = 10
+"""Items move to the cluster that is nearest on average at most this number of times."""
+
+
+@dataclass(frozen=True)
+class ViewMatrix:
+    """One view of N items, as the fusion sees it."""
+
+    name: str
+    distances_NN: FloatArray
+    """On the scale [0, 1]."""
+    sines_NN: FloatArray | None = None
+    """sin² of the angles, cleared of noise; None for labels, which have no noise."""
+    errors_N: FloatArray | None = None
+    typical_error: float = 0.0
+
+
+@message
+class Split:
+    """One question of the fusion: do these items fall into parts, and which view shows it?"""
+
+    members: np.ndarray = public()  # positions of the items
+    parts: np.ndarray = public()  # the part of each member; all 0 if they stay together
+    view: str = ""  # empty if no view splits them
+    silhouette: float = 0.0
+    clouds: float = 0.0  # best silhouette of the structureless clouds
+    separation: float = 0.0  # how far the parts are apart, in errors
+
+    @property
+    def sizes(self) -> list[int]:
+        """Members of each part."""
+        return np.bincount(self.parts).tolist()
+
+
+def compose(views: list[ViewMatrix], num_items: int, options: ClusteringOptions) -> tuple[Split, ...]:
+    """All questions, from everybody to the final clusters; those without a view are the clusters."""
+    rule = options.structure
+    generator = np.random.default_rng(rule.seed)
+    waiting: list[IntArray] = [np.arange(num_items)]
+    splits: list[Split] = []
+    while waiting:
+        members = waiting.pop(0)
+        tried = [found for view in views if (found := best_split(view, members, options, generator))]
+        best = max(tried, key=lambda split: split.silhouette, default=None)
+        if best is None:
+            best = Split(members=members, parts=np.zeros(len(members), dtype=np.int64))
+        else:
+            waiting += [members[best.parts == part] for part in range(len(best.sizes))]
+        splits.append(best)
+    return tuple(splits)
+
+
+def labels_of(splits: tuple[Split, ...], num_items: int) -> IntArray:
+    """The clusters that remain after all splits, numbered by smallest member."""
+    labels_N = np.zeros(num_items, dtype=np.int64)
+    for number, split in enumerate(s for s in splits if not s.view):
+        labels_N[split.members] = number
+    return canonical_labels(labels_N)
+
+
+def best_split(
+    view: ViewMatrix, members: IntArray, options: ClusteringOptions, generator: np.random.Generator
+) -> Split | None:
+    """How one view splits some items; None if it shows no structure there."""
+    rule, whole = options.structure, len(members) == len(view.distances_NN)
+    min_size = least_size(len(view.distances_NN), rule)
+    inner = view.distances_NN if whole else view.distances_NN[np.ix_(members, members)]
+    spread = mean_distance(inner)
+    if len(members) < 2 * min_size or spread <= 0:
+        return None
+    if view.sines_NN is None:
+        if spread < rule.label_spread:
+            return None
+        silhouette, parts = best_cut(inner, link(inner, options.linkage), min_size)
+        real = parts.max() > 0 and silhouette >= rule.label_floor
+        return Split(members=members, parts=parts, view=view.name, silhouette=silhouette) if real else None
+    inner = inner if whole else normalised(inner, min_max(inner, resolution=0.0))
+    _, parts = best_cut(inner, link(inner, options.linkage), min_size)
+    if not parts.max():
+        return None
+    silhouette, parts = settled(inner, parts, min_size)
+    apart = separation(view, members, parts)
+    floor, margin = (rule.floor, rule.margin) if whole else (rule.part_floor, rule.part_margin)
+    if silhouette < floor or apart < rule.separation + rule.few_items / len(members):
+        return None
+    clouds = cloud_silhouettes(inner, rule.clouds, min_size, options.linkage, generator).max(initial=0)
+    if silhouette <= clouds + margin:
+        return None
+    return Split(
+        members=members,
+        parts=parts,
+        view=view.name,
+        silhouette=silhouette,
+        clouds=float(clouds),
+        separation=apart,
+    )
+
+
+def separation(view: ViewMatrix, members: IntArray, parts_M: IntArray) -> float:
+    """(mean sin² between parts - mean sin² within) / error; the error is that of the pairs between parts."""
+    assert view.sines_NN is not None
+    assert view.errors_N is not None
+    inside_MP = (parts_M[:, None] == np.arange(parts_M.max() + 1)).astype(np.float64)
+    sizes_P = inside_MP.sum(axis=0)
+    sines_PP = inside_MP.T @ view.sines_NN[np.ix_(members, members)].astype(np.float64) @ inside_MP
+    within, between = float(np.trace(sines_PP)), float(sines_PP.sum() - np.trace(sines_PP))
+    pairs_within = float((sizes_P * (sizes_P - 1)).sum())
+    pairs_between = float(len(members) ** 2 - (sizes_P**2).sum())
+    difference = between / max(pairs_between, 1) - within / max(pairs_within, 1)
+    # An item takes part in as many pairs between parts as there are items in other parts.
+    others_M = len(members) - sizes_P[parts_M]
+    error = float((view.errors_N[members] * others_M).sum() / max(others_M.sum(), 1))
+    return difference / max(error, view.typical_error, 1e-30)
+
+
+def settled(distances_NN: FloatArray, labels_N: IntArray, min_size: int) -> tuple[float, IntArray]:
+    """Items move to the cluster that is nearest on average, while the mean silhouette grows."""
+    best, chosen = -np.inf, labels_N
+    for _ in range(MAX_PASSES):
+        sizes_Z = np.bincount(labels_N)
+        sums_ZN = sums_by_cluster(distances_NN, labels_N)
+        score = float(silhouettes(sums_ZN.T.copy(), labels_N, sizes_Z).mean())
+        if score <= best:
+            break
+        best, chosen = score, labels_N
+        # An item is not its own neighbour.
+        others_ZN = np.maximum(sizes_Z[:, None] - (np.arange(len(sizes_Z))[:, None] == labels_N), 1)
+        labels_N = (sums_ZN / others_ZN).argmin(axis=0)
+        if np.bincount(labels_N, minlength=len(sizes_Z)).min() < min_size:
+            break
+    return best, canonical_labels(chosen)

@@ -64,7 +64,7 @@ class NodeServices:
             self._told = True
             return (
                 f"the server at {self.place.config.server} refused node '{self.client}': its key is not "
-                "registered there, or it was connected a minute ago and must wait; it is tried again"
+                "registered there yet, or it was connected a minute ago and must wait; it is tried again"
             )
         return ""
 

@@ -30,7 +30,7 @@ from feddag.engines.wire import (
 
 Letter = tuple[str, bytes, bytes]  # kind of message, head, body
 GRACE = 30.0  # seconds beyond a client's deadline, for the way and for starting its process
-HELLO_LIMIT = 60.0  # seconds that a node may take to say who it is
+HELLO_LIMIT = 120.0  # seconds that a node may take to say who it is
 
 
 class Post(Protocol):

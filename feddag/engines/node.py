@@ -74,10 +74,13 @@ class Node:
             return codec.encode(failed), b""
 
     def _introduce(self, question: Question) -> tuple[bytes, bytes]:
+        examples = len(self.federation.clients[self.client].train)
+        if self.privacy is not None and self.privacy.options.noisy:
+            examples = min(examples, 1)  # whether there are any; how many is told with noise
         hello = Hello(
             client=self.client,
             problem=write_problem(self.federation.problem),
-            examples=len(self.federation.clients[self.client].train),
+            examples=examples,
             model=self.model,
         )
         head = AnswerHead(number=question.number, client=self.client)

@@ -30,10 +30,13 @@ def reproduce(plan: Plan, folder: Path, *, jobs: int = 0, board: CompareBoard | 
             raise InvalidInput(f"the folder {folder} cannot be written: {error.strerror}") from None
         if plan.table.kind == "thresholds":
             failures, found = _sweep_all(plan, folder)
+            write_report(plan, found, folder)
         else:
-            failures = _run_all(plan, folder, jobs, board)
-            found = collect(plan, folder)
-        write_report(plan, found, folder)
+            try:
+                failures = _run_all(plan, folder, jobs, board)
+            finally:  # a table that was stopped shows what it has
+                found = collect(plan, folder)
+                write_report(plan, found, folder)
     if failures:
         name, reason = next(iter(failures.items()))
         raise FederationError(

@@ -71,6 +71,8 @@ class FolderMaker:
         self._write(event="started", clients=len(self.names), **about)
         self._exchange(0, "sign", self.names)
         self._write(event="start", round=0, cohort=self.names, digest="", notes={}, waited=0.4, seconds=1.0)
+        if self.labels:
+            self._write(event="clusters", round=0, clusters=self.labels)
 
     def _exchange(self, round_: int, task: str, cohort: Sequence[str]) -> None:
         failed = {cohort[0]: "the client was too slow"} if self.failures and round_ % 2 else {}

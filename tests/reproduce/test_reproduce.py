@@ -9,7 +9,7 @@ import pytest
 
 from feddag.cli.main import main
 from feddag.compare.rows import read_row
-from feddag.core.errors import InvalidInput
+from feddag.core.errors import Interrupted, InvalidInput
 from feddag.experiment.settings import Experiment
 from feddag.reporting.tables.comparison import Difference
 from feddag.reproduce.orderings import counts, orderings
@@ -153,6 +153,19 @@ def test_finished_cells_are_not_computed_again(done) -> None:
     assert {p: p.stat().st_mtime_ns for p in folder.glob("cells/*/result.json")} == times
 
 
+def test_a_table_that_is_stopped_shows_what_it_has(done, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, _found, folder = done
+    (folder / "table.md").unlink()
+
+    def stop(*_: object, **__: object) -> dict[str, str]:
+        raise Interrupted("stopped")
+
+    monkeypatch.setattr("feddag.reproduce.run.run_side_by_side", stop)
+    with pytest.raises(Interrupted, match="the same command goes on"):
+        reproduce(plan, folder)
+    assert "(53.11)" in (folder / "table.md").read_text()
+
+
 def test_a_method_that_could_not_act_or_adapts_is_marked(done) -> None:
     plan, _, _ = done
     runs = {
@@ -204,3 +217,20 @@ def test_the_list_names_every_table(
         main()
     text = capsys.readouterr().out
     assert all(name in text for name in tables())
+
+
+def test_a_sweep_tells_clusters_and_loss_at_every_threshold(tmp_path: Path) -> None:
+    table = table_of("T19")
+    columns = (Column("CIFAR-10 clusters", TINY), Column("CIFAR-10 loss", TINY))
+    published = {
+        row: values[:2] for row, values in table.published.items() if row in ("1.00", "0.50", "0.05")
+    }
+    table = replace(table, columns=columns, changes=(), published=published)
+    plan = make_plan(table, scales()["smoke"], table.rows, columns, (1,), TINY)
+    found = reproduce(plan, tmp_path, jobs=1)
+    clusters = {row: found.scores[row, "CIFAR-10 clusters"][1] for row in published}
+    assert clusters["1.00"] <= clusters["0.50"] <= clusters["0.05"] <= 6
+    assert all(0 <= found.scores[row, "CIFAR-10 loss"][1] <= 1 for row in published)
+    text = (tmp_path / "table.md").read_text()
+    assert f"{clusters['0.50']:.2f} (11)" in text
+    assert "(0.149)" in text

@@ -66,6 +66,7 @@ class RunLog:
     num_failures: int = 0
     warnings: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)  # the log in words, the newest last
+    clusters: dict[str, int] = field(default_factory=dict)  # client → cluster, as far as the method tells
     notes: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # round → what the method noted
     story: Story = field(default_factory=Story)  # who joined, left and changed
 
@@ -121,6 +122,11 @@ class RunLog:
         if accuracy is not None:
             self._say(f"round {event['round']}: accuracy {100 * accuracy:.2f}%")
 
+    def _on_clusters(self, event: Event) -> None:
+        self.clusters = {**self.clusters, **event["clusters"]}
+
+    _on_standing = _on_clusters  # the same in runs whose clients come, go and change
+
     def _on_warning(self, event: Event) -> None:
         self.warnings.append(event["text"])
         self._say(f"warning: {event['text']}")
@@ -153,7 +159,8 @@ def _phases(event: Event) -> dict[str, Cost]:
     if "phases" in event:
         return {phase: Cost(*amounts) for phase, amounts in event["phases"].items()}
     seconds = sum(event.get("client_seconds", {}).values())
-    return {event["task"]: Cost(event["bytes_down"], event["bytes_up"], seconds)}
+    phase = "evaluation" if event["task"] == "evaluate" else event["task"]
+    return {phase: Cost(event["bytes_down"], event["bytes_up"], seconds)}
 
 
 @dataclass

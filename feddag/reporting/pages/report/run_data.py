@@ -86,13 +86,14 @@ class RunData:
         return names, scores_NE
 
 
-def read_run(folder: Path, label: str = "") -> RunData:
-    """Everything a folder holds; InvalidInput if it is no run folder."""
+def read_run(folder: Path, label: str = "", log: RunLog | None = None) -> RunData:
+    """Everything a folder holds; InvalidInput if it is no run folder. `log`: where it was read already."""
     if not (folder / "experiment.json").is_file():
         raise InvalidInput(f"{folder} is not a run folder: it has no experiment.json")
-    log = read_run_log(folder / "events.jsonl")
+    log = log or read_run_log(folder / "events.jsonl")
     known = {csv_cell(client): client for e in log.evaluations[-1:] for client in e.clients}
     rows = [{**row, "client": known.get(row["client"], row["client"])} for row in read_clients(folder)]
+    labels = {row["client"]: int(row["cluster"]) for row in rows if row["cluster"].isdigit()}
     return RunData(
         folder=folder,
         label=label or folder.name,
@@ -102,7 +103,7 @@ def read_run(folder: Path, label: str = "") -> RunData:
         rows=rows,
         holdings=read_holdings(folder / HOLDINGS),
         clustering=load_block(folder / CLUSTERING_BLOCK),
-        labels={row["client"]: int(row["cluster"]) for row in rows if row["cluster"].isdigit()},
+        labels=labels if rows else log.clusters,
     )
 
 

@@ -18,8 +18,8 @@ from feddag.reporting.pages.report.settings import as_toml
 from feddag.reporting.pages.report.write import SECTIONS, report_html
 from feddag.reporting.pages.section import load_block, save_block
 from feddag.reporting.pages.why import MOST_CELLS, thinned, why_block
-from feddag.runs.report import write_report_of
-from tests.reporting.run_folders import run_folder
+from feddag.runs.report import called_apart, write_report_of
+from tests.reporting.run_folders import FolderMaker, run_folder
 from tests.reporting.toys import clients, full_clustering
 
 
@@ -225,3 +225,21 @@ def test_the_cost_of_every_phase_is_shown_with_the_servers_own_work(whole) -> No
     assert {t["name"]: t["x"] for t in seconds} == {
         "signature": [0.06], "clustering": [0.6], "primary": [0.12], "averaging": [0.8], "evaluation": [0.24],
     }  # fmt: skip
+
+
+def test_an_unfinished_run_shows_its_clusters(tmp_path: Path) -> None:
+    page = report(run_folder(tmp_path / "run", until=2, clusters=3))
+    assert [t["name"] for t in page.plots["clusters"]["data"]] == [f"cluster {z} (2)" for z in range(3)]
+
+
+def test_runs_are_called_by_what_tells_them_apart(tmp_path: Path) -> None:
+    def names(*of: tuple[str, int]) -> list[str]:
+        made = [
+            FolderMaker(tmp_path / f"{k}", method=method, seed=seed).folder
+            for k, (method, seed) in enumerate(of)
+        ]
+        return [run.label for run in called_apart([read_run(folder) for folder in made])]
+
+    assert names(("fedavg", 1), ("feddag", 1)) == ["fedavg", "feddag"]
+    assert names(("feddag", 1), ("feddag", 2)) == ["feddag, seed 1", "feddag, seed 2"]
+    assert names(("feddag", 1), ("feddag", 1)) == ["feddag: 0", "feddag: 1"]

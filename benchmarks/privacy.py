@@ -93,6 +93,10 @@ def _cold(encoders: Any) -> Any:
     return replace(encoders, primary_start="random", secondary_start="random")
 
 
+def _private(epsilon: float) -> list[str]:
+    return ["privacy=private", f"privacy.subspaces.epsilon={epsilon}", "privacy.budget=20"]
+
+
 def groups(data: str, seeds: list[int]) -> Iterator[Row]:
     """Agreement with planted groups for each ε of the principal vectors; counts have ε = 0.5."""
     for seed in seeds:
@@ -102,7 +106,7 @@ def groups(data: str, seeds: list[int]) -> Iterator[Row]:
             least = int(np.percentile(sizes[sizes > 0], 1))
             yield {"row": row, "seed": seed, "epsilon": None, "least_class": least, **recovered(base)}
             for epsilon in EPSILONS:
-                simulation = with_privacy(base, "privacy=private", f"privacy.subspaces.epsilon={epsilon}")
+                simulation = with_privacy(base, *_private(epsilon))
                 yield {"row": row, "seed": seed, "epsilon": epsilon, **recovered(simulation)}
 
 
@@ -121,7 +125,7 @@ def accuracy(data: str, seeds: list[int], folder: Path) -> Iterator[Row]:
     short = ["num_rounds=10", "fraction_train=0.25", "training.local_epochs=2", "training.lr=0.05"]
     for seed in seeds:
         for epsilon in (None, 0.5, 2.0, 8.0):
-            private = ["privacy=private", f"privacy.subspaces.epsilon={epsilon}"] if epsilon else []
+            private = _private(epsilon) if epsilon else []
             chosen = experiment(data, "label skew", seed, *short, *private)
             yield {"seed": seed, "epsilon": epsilon, **_run(chosen, folder)}
 

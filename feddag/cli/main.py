@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from feddag.cli.check import check_algorithm
 from feddag.cli.cluster import cluster
 from feddag.cli.compare import compare
 from feddag.cli.dashboard import dashboard
@@ -47,6 +48,7 @@ COMMANDS = (
 )
 for command in COMMANDS:
     app.command()(command)
+app.command("check-algorithm")(check_algorithm)
 app.add_typer(data_app, name="data")
 app.add_typer(deploy_app, name="deploy")
 app.add_typer(scenario_app, name="scenario")

@@ -30,6 +30,7 @@ from feddag.experiment.lifecycle import LifecycleConfig
 from feddag.experiment.overrides import Settings, override, read_settings
 from feddag.experiment.scenario import ScenarioConfig
 from feddag.experiment.sentences import joined, plain_problems, problems_of, shown, shown_text
+from feddag.experiment.track import TrackConfig
 from feddag.privacy.config import PrivacyOptions
 
 MAX_CLIENTS = 1_000_000
@@ -214,6 +215,7 @@ class Experiment(_Section):
         default=EvaluationConfig(), description="when and how models are scored"
     )
     checkpoint_every: int = Field(default=1, ge=1, description="rounds between checkpoints")
+    track: TrackConfig = Field(default=TrackConfig(), description="trackers that see the numbers of the run")
     privacy: Annotated[PrivacyOptions, _named("level")] = Field(
         default=PrivacyOptions(), description="what leaves a client, and how it is protected"
     )
@@ -274,7 +276,7 @@ class Experiment(_Section):
     def digest(self) -> str:
         """SHA-256 of all settings that decide results: a name, or how many workers compute, is not one."""
         settings = self.settings()
-        for key in ("name", "checkpoint_every"):
+        for key in ("name", "checkpoint_every", "track"):
             settings.pop(key)
         unused = () if self.engine.max_update_norm else ("max_update_norm", "norm_action")
         for key in ("name", "workers", *unused):

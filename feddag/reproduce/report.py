@@ -113,10 +113,14 @@ def _grid(plan: Plan, cell: Callable[[str, str], str]) -> list[str]:
 def markdown(plan: Plan, found: Found, compared: list[Ordering]) -> str:
     """The table with its setting, sources, orderings and the paper's inconsistencies."""
     table, scale = plan.table, plan.scale
-    machine = describe_machine()
+    changed = f" Changed by --set: {', '.join(plan.changes)}." if plan.changes else ""
+    runs = [cell for cells in plan.cells.values() for cell in cells]
+    done = sum(len(by_seed) for by_seed in found.outcomes.values())
     lines = [f"# {table.id}: {escapes.markdown(table.title)}", ""]
-    lines += [f"Scale `{scale.name}`: {escapes.markdown(scale.title)}. {_setting(plan)}", ""]
-    lines += [f"Seeds: {', '.join(map(str, plan.seeds))}. Machine: {escapes.markdown(str(machine))}.", ""]
+    lines += [f"Scale `{scale.name}`: {escapes.markdown(scale.title + '.' + changed)} {_setting(plan)}", ""]
+    lines += [f"Seeds: {', '.join(map(str, plan.seeds))}. {_machine()}", ""]
+    if found.outcomes and done < len(runs):
+        lines += [f"**Not finished: {done} of {plural(len(runs), 'run')}.** The same command goes on.", ""]
     lines += ["Every cell: ours, mean ± deviation over seeds (the paper's value in brackets).", ""]
     if table.kind == "accuracy":
         lines += [f"## Accuracy {WHICH[table.score]}, in percent", ""]
@@ -147,6 +151,14 @@ def markdown(plan: Plan, found: Found, compared: list[Ordering]) -> str:
     return "\n".join([*lines, ""])
 
 
+def _machine() -> str:
+    """Processor and versions, in words."""
+    found = describe_machine()
+    versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items())
+    cpu = escapes.markdown(f"{found['cpu']}, {plural(found['cores'], 'core')}")
+    return f"Machine: {cpu}; Python {found['python']}, {escapes.markdown(versions)}."
+
+
 def _setting(plan: Plan) -> str:
     """Rounds, clients, epochs as they were computed."""
     settings = settings_of(plan.table, plan.scale, plan.columns[0], plan.changes)
@@ -175,7 +187,7 @@ def _orderings(compared: list[Ordering]) -> list[str]:
     total = counts(compared)
     lines = ["## Orderings of the paper", ""]
     lines += [
-        f"Of {len(compared)} pairs of rows that were computed, the paper's order **holds** in "
+        f"Of {plural(len(compared), 'pair')} of rows that were computed, the paper's order **holds** in "
         f"{total['holds']}, **fails** in {total['fails']}, and **cannot be told** in "
         f"{total['cannot be told']} (a paired 95% interval over seeds includes 0).",
         "",

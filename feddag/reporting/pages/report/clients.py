@@ -91,7 +91,10 @@ def worst(run: RunData) -> Table:
         row: Mapping[str, str] = rows_of.get(client, {})
         cells: list[Any] = [client]
         cells += [run.labels.get(client)] if run.labels else []
-        cells += [scores[client], int(row["test_samples"]) if row.get("test_samples") else None]
+        cells += [
+            scores[client],
+            int(row["test_samples"]) if row.get("test_samples", "").isdecimal() else None,
+        ]
         if run.holdings:
             counts = run.holdings.counts.get(client, ())
             cells += [sum(counts), main_classes(counts, run.holdings.class_names)]

@@ -10,13 +10,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from feddag.core.errors import InvalidInput
 from feddag.reporting.pages.clustering import PlantedTruth, write_clustering_page
 from feddag.reporting.pages.report.run_data import labelled, read_run
 from feddag.reporting.pages.report.settings import as_toml
 from feddag.reporting.pages.report.write import SECTIONS, report_html
-from feddag.reporting.pages.section import load_block, save_block
+from feddag.reporting.pages.section import Block, Maker, load_block, save_block
 from feddag.reporting.pages.why import MOST_CELLS, thinned, why_block
 from feddag.runs.report import called_apart, write_report_of
 from tests.reporting.run_folders import FolderMaker, run_folder
@@ -70,6 +72,19 @@ def test_a_finished_run_has_every_section_that_is_for_one_run(whole) -> None:
     # The toy has no clustering to explain, and nobody joins or leaves.
     for_several = {"runs", "differences", "why", "lifecycle"}
     assert whole.sections == [maker.key for maker in SECTIONS if maker.key not in for_several]
+
+
+def test_every_part_of_a_sound_run_can_be_made(whole) -> None:
+    assert "could not be made" not in whole.text
+
+
+def test_a_part_that_cannot_be_made_does_not_cost_the_page(tmp_path: Path) -> None:
+    broken = Maker("odd", "Odd", lambda run: Block(code=1 / 0))  # type: ignore[arg-type]
+    section = broken.section([read_run(run_folder(tmp_path / "run"))])
+    assert section is not None
+    assert section.blocks[0].sentences == [
+        "This part could not be made: ZeroDivisionError: division by zero."
+    ]
 
 
 def test_the_answer_comes_first_and_agrees_with_the_log(whole) -> None:
@@ -243,3 +258,40 @@ def test_runs_are_called_by_what_tells_them_apart(tmp_path: Path) -> None:
     assert names(("fedavg", 1), ("feddag", 1)) == ["fedavg", "feddag"]
     assert names(("feddag", 1), ("feddag", 2)) == ["feddag, seed 1", "feddag, seed 2"]
     assert names(("feddag", 1), ("feddag", 1)) == ["feddag: 0", "feddag: 1"]
+
+
+# -- damage ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory) -> Path:
+    folder = run_folder(tmp_path_factory.mktemp("damaged") / "run", clients=3, rounds=2, failures=True)
+    (folder / "clustering").mkdir()
+    save_block(folder / "clustering" / "report.json", why_block(full_clustering(3)))
+    return folder
+
+
+FILES = [
+    "experiment.json",
+    "events.jsonl",
+    "clients.csv",
+    "result.json",
+    "data.json",
+    "clustering/report.json",
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(FILES), st.data())
+def test_a_damaged_file_gives_a_page_without_it(damaged: Path, name: str, data: st.DataObject) -> None:
+    path = damaged / name
+    whole = path.read_bytes()
+    at = data.draw(st.integers(0, len(whole) - 1))
+    how = data.draw(st.sampled_from(["cut", "replace", "drop"]))
+    noise = data.draw(st.binary(min_size=1, max_size=6))
+    end = b"" if how == "cut" else whole[at + (len(noise) if how == "replace" else 9) :]
+    try:
+        path.write_bytes(whole[:at] + (noise if how == "replace" else b"") + end)
+        assert report(damaged).sections
+    finally:
+        path.write_bytes(whole)

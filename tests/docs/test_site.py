@@ -25,7 +25,8 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_page_is_there_and_links_lead_somewhere(site: Path) -> None:
-    pages = {path.relative_to(ROOT / "docs").with_suffix(".html") for path in (ROOT / "docs").rglob("*.md")}
+    sources = [path.relative_to(ROOT / "docs") for path in (ROOT / "docs").rglob("*.md")]
+    pages = {p.with_name("index.html") if p.stem == "README" else p.with_suffix(".html") for p in sources}
     made = {path.relative_to(site) for path in site.rglob("*.html")}
     assert pages <= made
     for page in made - {Path("404.html")}:

@@ -160,11 +160,7 @@ def split_sentences(clustering: Clustering) -> list[str]:
     for split in clustering.splits:
         sizes = [str(len(part)) for part in split.parts]
         count = sum(map(len, split.parts))
-        who = (
-            f"all {count} clients"
-            if count == everybody
-            else f"{count} of them ({listed(split.parts[0], 1)} …)"
-        )
+        who = f"all {count} clients" if count == everybody else f"{count} of them, with {split.parts[0][0]},"
         sentences.append(
             f"The view of {split.view} splits {who} into {', '.join(sizes[:-1])} and {sizes[-1]} "
             f"(silhouette {split.silhouette:.2f})."

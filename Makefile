@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CONSTRAINTS ?= constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check unit test-hard test-deploy test-native format clean
+.PHONY: help install run test check unit docs test-hard test-deploy test-native format clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
@@ -33,6 +33,9 @@ check: install
 
 unit: install
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+docs: install ## The documentation as a site in build/site
+	$(BIN)/mkdocs build --strict
 
 test-hard: install ## Thousands of mutated settings and messages (a few minutes)
 	$(BIN)/python -m pytest -m hard

@@ -6,7 +6,7 @@ python benchmarks/sharing.py office pacs --methods "FedDAG*,shared start" --seed
 python benchmarks/sharing.py --table                       # only the tables of what has been run
 
 Compute is counted in client-epochs: one pass of one client over its training samples. Every method may spend
-what FedDAG* spends in R rounds, warm-up included; so methods without a warm-up run more rounds, and two
+what FedDAG* spends in its warm-up and R rounds; so methods without a warm-up run more rounds, and two
 encoders, which train twice a round, run fewer. Evaluation and adaptation at the end are not counted. Results
 are of the last round, on test samples; intervals are of paired differences over seeds (Student's t, 95%).
 """
@@ -64,7 +64,7 @@ METHODS: dict[str, tuple[list[str], int, bool]] = {
     "shared start": ([*ONE, "algorithm.shared_start.rounds=0.4"], 1, True),
     "two encoders": (["algorithm=feddag", "algorithm.encoders.count=2"], 2, True),
     "FedAvg": (["algorithm=fedavg"], 1, False),
-    "FedAvg, tuned": (["algorithm=fedavg_ft"], 1, False),
+    "tuned FedAvg": (["algorithm=fedavg_ft"], 1, False),
     "PACFL": (["algorithm=pacfl", "algorithm.num_clusters={groups}"], 1, False),
     "IFCA": (["algorithm=ifca", "algorithm.num_clusters={groups}"], 1, False),
     # what the parts of the shared start are worth
@@ -79,13 +79,15 @@ REFERENCE = "FedDAG*"
 def rounds_of(method: str, rounds: int, fraction: float) -> int:
     """How many rounds cost as many client-epochs as the reference's rounds and warm-up."""
     _, passes, warm = METHODS[method]
-    budget = rounds + (0 if warm else WARMUP / fraction)
-    return max(1, math.floor(budget / passes + 1e-9))
+    if not warm:
+        return math.floor(rounds + WARMUP / fraction + 1e-9)
+    return WARMUP + max(1, rounds // passes)  # in the first ones, the warm-up's, nobody is asked
 
 
-def play(setting: str, method: str, seed: int, extra: list[str]) -> dict[str, Any]:
+def play(setting: str, method: str, seed: int, extra: list[str], given: int = 0) -> dict[str, Any]:
     """One run, its scores and its cost."""
     rounds, groups, settings = SETTINGS[setting]
+    rounds = given or rounds
     own = [text.format(groups=groups) if "{groups}" in text else text for text in METHODS[method][0]]
     experiment = Experiment().with_overrides(["engine=inline", *settings, *own, f"seed={seed}", *extra])
     rounds = rounds_of(method, rounds, experiment.fraction_train)
@@ -201,6 +203,7 @@ def main() -> None:
     parser.add_argument("settings", nargs="*", help=f"of {', '.join(SETTINGS)}")
     parser.add_argument("--methods", default=",".join([*METHODS][:7]), help="separated by commas")
     parser.add_argument("--seeds", default="400-404", help="first-last")
+    parser.add_argument("--rounds", type=int, default=0, help="R, instead of the setting's")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="extra")
     parser.add_argument("--table", action="store_true", help="run nothing")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / ".data" / "sharing.json")
@@ -221,7 +224,7 @@ def main() -> None:
                 rows = done.setdefault(setting, {}).setdefault(method, {})
                 if seed in rows:
                     continue
-                rows[seed] = play(setting, method, int(seed), options.extra)
+                rows[seed] = play(setting, method, int(seed), options.extra, options.rounds)
                 options.out.write_text(json.dumps(done, indent=1))
                 shown = {k: v if k == "groups" else round(v, 2) for k, v in rows[seed].items() if k in
                          ("mean", "worst", "groups", "rounds", "seconds", "clusters", "ari")}  # fmt: skip

@@ -10,14 +10,29 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from feddag.compare.comparison import Comparison, compare_methods, load_comparison
     from feddag.experiment.settings import Experiment
     from feddag.runs.run import Run, load_run
     from feddag.runs.simulate import cluster, resume, run
 
 __version__ = "0.1.0"
-__all__ = ["Experiment", "Run", "__version__", "cluster", "load_run", "resume", "run"]
+__all__ = [
+    "Comparison",
+    "Experiment",
+    "Run",
+    "__version__",
+    "cluster",
+    "compare_methods",
+    "load_comparison",
+    "load_run",
+    "resume",
+    "run",
+]
 
 _HOMES = {
+    "Comparison": "feddag.compare.comparison",
+    "compare_methods": "feddag.compare.comparison",
+    "load_comparison": "feddag.compare.comparison",
     "Experiment": "feddag.experiment.settings",
     "Run": "feddag.runs.run",
     "load_run": "feddag.runs.run",

@@ -67,7 +67,8 @@ def embed_noise(request: EmbedNoise, client: Client) -> Embedding:
     noise = torch.randn(shape, generator=client.shared_seed.torch())
     model = LoadedNetwork(client.network("single"), trained)
     with torch.no_grad():
-        features = model.module.encode("primary", noise).relu().double().mean(0).numpy()  # type: ignore[operator]
+        encoded = model.module.encode("primary", noise.to(model.device))  # type: ignore[operator]
+        features = encoded.relu().double().mean(0).cpu().numpy()
     features = features + 1e-12  # an encoder that is silent on noise still gives a distribution
     return Embedding(embedding=features / features.sum())
 

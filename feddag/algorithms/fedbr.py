@@ -110,8 +110,8 @@ def train(request: Train, client: Client) -> TrainedBoth:
     loss: Loss = plain_loss
     pseudo = client.memory.get("pseudo")
     if isinstance(pseudo, np.ndarray) and len(pseudo):
-        inputs = torch.from_numpy(pseudo)
         received = LoadedNetwork(client.network("projected"), start)
+        inputs = torch.from_numpy(pseudo).to(received.device)
         with torch.no_grad():
             anchors = received.module.encode("primary", inputs)  # type: ignore[operator]
         generator = (client.seed / "pseudo").numpy()

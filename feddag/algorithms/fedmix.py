@@ -23,7 +23,7 @@ from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, client_task
 from feddag.learning.losses import Loss
-from feddag.learning.modules import Batch, LoadedNetwork
+from feddag.learning.modules import Batch, LoadedNetwork, device_of
 from feddag.learning.remember import hand_out, remember
 from feddag.learning.sgd import sgd
 from feddag.learning.train import Trained
@@ -81,8 +81,9 @@ def train(request: Train, client: Client) -> Trained:
     """Train on own samples mixed with means from the pool; plainly if there is no pool."""
     inputs, labels = (client.memory.get(f"pool {part}", np.empty(0)) for part in ("inputs", "labels"))
     if len(inputs):
-        pool = torch.from_numpy(np.asarray(inputs)), torch.from_numpy(np.asarray(labels))
-        loss = mixed_loss(*pool, request.mix, (client.seed / "mix").numpy())
+        device = device_of(client.network("single"))
+        pool = [torch.from_numpy(np.asarray(part)).to(device) for part in (inputs, labels)]
+        loss = mixed_loss(pool[0], pool[1], request.mix, (client.seed / "mix").numpy())
         trained = sgd(client, request.params, request.local, loss=loss)
     else:
         trained = sgd(client, request.params, request.local)

@@ -45,11 +45,11 @@ class MetaTrain:
 def meta_train(request: MetaTrain, client: Client) -> Trained:
     """Plain gradient meta-steps over own data; weight decay is part of f, momentum has no place here."""
     model = LoadedNetwork(client.network("single"), request.params, EVERYTHING)
-    (learning,) = model.spans
+    (learning,), examples = model.spans, model.placed(client.train)
 
     def gradient(where: Tensor, rows: Tensor) -> Tensor:
         model.vector[learning] = where
-        (g,) = model.gradient(cross_entropy(model, Batch(client.train, rows, NOTHING_KNOWN)))
+        (g,) = model.gradient(cross_entropy(model, Batch(examples, rows.to(model.device), NOTHING_KNOWN)))
         client.work.samples += len(rows)
         return g + request.local.weight_decay * where
 

@@ -29,6 +29,9 @@ def init(
     name: Annotated[
         list[str] | None, typer.Option(help="Further name or address of the server for its certificate.")
     ] = None,
+    client_scores: Annotated[
+        bool, typer.Option(help="Record each client's scores on the server, not only sums over clusters.")
+    ] = False,
     insecure: Annotated[bool, typer.Option(help="No TLS, no node keys: for tests on one machine.")] = False,
     set_: Overrides = None,
 ) -> None:
@@ -45,7 +48,12 @@ def init(
     if clients is not None:
         settings = {**settings, "num_clients": clients}
     made = make_deployment(
-        deployed(settings), folder, server=server, bind=bind, names=name or (), insecure=insecure
+        deployed(settings, client_scores),
+        folder,
+        server=server,
+        bind=bind,
+        names=name or (),
+        insecure=insecure,
     )
     typer.echo(f"{folder}: server and {plural(len(made), 'node')}; {folder / 'README.md'} says what to do")
     typer.echo(f"try it on this machine: feddag deploy up {folder} --local")
@@ -90,7 +98,7 @@ def node(folder: Annotated[Path, typer.Argument(help="The folder of a node.")] =
 
     require_flower()
     with stopped_by_signals():
-        run_node(NodeFolder(folder))
+        run_node(NodeFolder(folder), lambda text: typer.echo(f"warning: {text}", err=True))
 
 
 @app.command()

@@ -9,16 +9,18 @@ from typing import Annotated
 
 import typer
 
+from feddag.cli.check import check_algorithm
 from feddag.cli.cluster import cluster
 from feddag.cli.compare import compare
 from feddag.cli.dashboard import dashboard
 from feddag.cli.data import app as data_app
 from feddag.cli.deploy import app as deploy_app
-from feddag.cli.models import predict
+from feddag.cli.models import export, predict
 from feddag.cli.newcomer import newcomer
 from feddag.cli.options import terminal
 from feddag.cli.privacy import app as privacy_app
 from feddag.cli.report import report
+from feddag.cli.reproduce import reproduce
 from feddag.cli.run import resume, run, show
 from feddag.cli.scenario import app as scenario_app
 
@@ -26,7 +28,7 @@ app = typer.Typer(
     name="feddag",
     help="Clustered federated learning: FedDAG and the methods it is compared with.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -36,14 +38,17 @@ COMMANDS = (
     resume,
     cluster,
     compare,
+    reproduce,
     show,
     report,
     dashboard,
     predict,
+    export,
     newcomer,
 )
 for command in COMMANDS:
     app.command()(command)
+app.command("check-algorithm")(check_algorithm)
 app.add_typer(data_app, name="data")
 app.add_typer(deploy_app, name="deploy")
 app.add_typer(scenario_app, name="scenario")

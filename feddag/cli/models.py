@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `feddag predict`: use the trained models."""
+"""The commands `feddag predict` and `feddag export`: use the trained models."""
 
 from pathlib import Path
 from typing import Annotated
@@ -53,3 +53,23 @@ def predict(
     right = share_right(model, samples)
     if right is not None:
         typer.echo(f"{right:.1%} of {plural(len(samples), 'sample')} right", err=True)
+
+
+def export(
+    run: RunFolder,
+    client: Annotated[str, typer.Option(help="The client whose model is exported.")],
+    format_: Annotated[str, typer.Option("--format", help="torch (.pt2) or onnx.")] = "torch",
+    out: Annotated[Path | None, typer.Option(help="The file; default CLIENT.pt2 or CLIENT.onnx.")] = None,
+) -> None:
+    """Write a client's model as one file that needs no feddag; its outputs are checked before."""
+    from feddag.core.errors import InvalidInput
+    from feddag.runs.export import SUFFIX, Format, export_model
+    from feddag.runs.run import load_run
+
+    if format_ not in SUFFIX:
+        raise InvalidInput(f"--format {format_}: choose one of {', '.join(SUFFIX)}")
+    kind: Format = "onnx" if format_ == "onnx" else "torch"
+    model = load_run(run).model(client)
+    path = out or Path(f"{client}{SUFFIX[kind]}")
+    difference = export_model(model, path, kind)
+    typer.echo(f"wrote {path}; its probabilities are those of the run (largest difference {difference:.1g})")

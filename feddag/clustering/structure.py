@@ -33,7 +33,6 @@ def split_while_real(
     """Split by the best silhouette, if it is real, and test again inside every part that is not tight."""
     rule = options.structure
     generator = np.random.default_rng(rule.seed)
-    min_size = least_size(len(distances_NN), rule)
     labels_N = np.full(len(distances_NN), -1, dtype=np.int64)
     tests: list[SplitTest] = []
     waiting = [np.arange(len(distances_NN))]
@@ -44,6 +43,8 @@ def split_while_real(
         inner = distances_NN if whole else distances_NN[np.ix_(members, members)]
         spread = mean_distance(inner)
         floor, margin = _limits(rule, spread, whole)
+        # Pairs count among few items, but not inside a part: four items fall into two pairs by chance.
+        min_size = least_size(len(members), rule) if whole else rule.min_size
         test = SplitTest(members, np.nan, np.zeros(0), 1, False)
         parts: IntArray = np.zeros(len(members), dtype=np.int64)
         if len(members) >= 2 * min_size and spread > 0 and (whole or spread >= rule.tight):

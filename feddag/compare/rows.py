@@ -14,7 +14,7 @@ from feddag.core.errors import InvalidInput
 from feddag.experiment.sentences import shown_text
 
 SIGNS = {"*": "one_encoder", "†": "no_sharing"}
-FORM = re.compile(r"(\w+)(?:\[(\w+)\]|([*†]))?")
+FORM = re.compile(r"([\w.]+:\w+|\w+)(?:\[(\w+)\]|([*†]))?")
 
 
 @dataclass(frozen=True)

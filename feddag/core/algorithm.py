@@ -8,6 +8,7 @@ algorithm.round(state, server) ── server.ask(task, {client: request}) ──
 import contextlib
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,6 +24,7 @@ from feddag.core.engine import Answer, Engine, Exchange
 from feddag.core.errors import ClientFailed, InvalidMessage, QuorumMissed
 from feddag.core.message import STRICT
 from feddag.core.params import Params
+from feddag.core.phases import part_bytes
 from feddag.core.problem import Problem
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientId, ClientTask, Reply, Request
@@ -149,6 +151,7 @@ class Server:
     on_answer: Callable[[ClientTask, int, int], None] = lambda task, done, asked: None
     notes: dict[str, Any] = field(default_factory=dict)
     questions: int = 0
+    waited: float = 0.0  # seconds until clients had answered; the rest of a round is the server's own work
 
     def ask(
         self,
@@ -172,7 +175,9 @@ class Server:
         exchange = Exchange(
             self.round, seed, self.deadline, lambda client: progress(next(done), len(requests))
         )
+        started = time.perf_counter()
         answers = self.engine.ask(task, requests, exchange) if requests else {}
+        self.waited += time.perf_counter() - started
         answers = self._checked(task, requests, answers)
         self.on_answers(task, self.round, answers)
         replies = {client: a.reply for client, a in answers.items() if not a.failure}
@@ -203,6 +208,8 @@ class Server:
             answer = answers.get(client, Answer(failure="there was no answer"))
             if not answer.failure:
                 request = requests[client]
+                if parts := part_bytes(request):
+                    answer = replace(answer, parts_down=parts)
                 if id(request) not in known:
                     known[id(request)] = Known(request, self.problem, self.network)
                 try:

@@ -46,6 +46,8 @@ class Answer:
     epochs: float = 0.0  # the same in passes over its training samples
     bytes_down: int = 0
     bytes_up: int = 0
+    parts_down: Mapping[str, int] = field(default_factory=dict)  # bytes_down that belong to other phases
+    phases: Mapping[str, float] = field(default_factory=dict)  # seconds that belong to other phases
     error: Exception | None = None  # the cause, where it happened in this process
 
 

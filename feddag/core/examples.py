@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Examples: the labelled samples one client holds, as stored; made network inputs when they are used."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -25,7 +25,8 @@ class Scaling:
             x = x / self.unit
         if self.mean:
             constants = (1, len(self.mean)) + (1,) * (x.dim() - 2)
-            x = (x - torch.tensor(self.mean).view(constants)) / torch.tensor(self.std).view(constants)
+            mean, std = (torch.tensor(v).view(constants).to(x) for v in (self.mean, self.std))
+            x = (x - mean) / std
         return x
 
 
@@ -38,19 +39,28 @@ class Examples:
     num_classes: int
     scaling: Scaling = field(default_factory=Scaling)
     origin: str = ""  # names the stored samples; clients with the same ones may share scores
+    device: torch.device | None = None  # where the tensors are; None: they share the memory of the arrays
 
     def __len__(self) -> int:
         return len(self.y)
 
     @cached_property
     def stored_x(self) -> torch.Tensor:
-        """The stored samples as a tensor that shares their memory."""
-        return torch.from_numpy(np.ascontiguousarray(self.x))
+        """The stored samples as a tensor that shares their memory, or as a copy on the device."""
+        return self._tensor(self.x)
 
     @cached_property
     def labels(self) -> torch.Tensor:
-        """The labels as a tensor that shares their memory."""
-        return torch.from_numpy(np.ascontiguousarray(self.y))
+        """The labels in the same way."""
+        return self._tensor(self.y)
+
+    def _tensor(self, array: np.ndarray) -> torch.Tensor:
+        shared = torch.from_numpy(np.ascontiguousarray(array))
+        return shared if self.device is None else shared.to(self.device)
+
+    def on(self, device: torch.device) -> "Examples":
+        """The same samples with tensors on a device: they move when they are first used, and once."""
+        return self if device == torch.device("cpu") else replace(self, device=device)
 
     @cached_property
     def _scaled(self) -> torch.Tensor | None:

@@ -43,6 +43,8 @@ class Seed:
     @contextmanager
     def ambient(self) -> Iterator[None]:
         """Seed torch's global generator for a while: weight initialisation and dropout draw from it."""
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(self.integer())
+        gpus = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+        with torch.random.fork_rng(devices=gpus):
+            for generator in (torch.default_generator, *(torch.cuda.default_generators[i] for i in gpus)):
+                generator.manual_seed(self.integer())
             yield

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Client tasks: named pure functions (request, client) → reply, the only thing that ever runs on a client."""
 
+import time
 import typing
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Generic, Protocol, TypeVar
@@ -28,6 +30,16 @@ class Work:
     """How much a client has computed for one question: the one currency of all training."""
 
     samples: int = 0  # gradients of single samples: one epoch over n samples is n
+    seconds: dict[str, float] = field(default_factory=dict)  # phase → time, where it is not the task's phase
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count the time inside as that of another phase than the task's."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
 
 class Guard(Protocol):

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ADDRESS = "desk.json"  # where the desk says how it can be reached
-OPENING = 120.0  # seconds that a desk may take to open, or to open again after it was stopped
+OPENING = 600.0  # seconds that a desk may take to open, or to open again after it was stopped
 GLANCE = 0.05
 GRACE = 5.0  # seconds beyond the deadline: the desk should end its task by itself
 

@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
@@ -33,6 +34,7 @@ from feddag.engines.node import Node
 from feddag.engines.wire import Question
 from feddag.experiment.settings import Experiment
 from feddag.privacy.guard import Protection
+from feddag.privacy.limits import load_limits
 
 EXCEEDED = 70  # exit code of a desk that had to leave a task
 
@@ -41,7 +43,6 @@ def open_node(folder: Path | str) -> Node:
     """The node of a folder with its samples, checked."""
     place = NodeFolder(folder)
     experiment, config = Experiment.from_file(place.experiment), place.config
-    ledger = place.folder / "ledger.jsonl"  # what left this node
     return Node(
         config.client,
         samples_of(experiment, config),
@@ -49,8 +50,23 @@ def open_node(folder: Path | str) -> Node:
         experiment.model,
         place.memory,
         experiment.engine.backend,
-        Protection(experiment.privacy, ledger, deployed=True) if experiment.privacy.on else None,
+        protection_of(experiment, place),
+        experiment.engine.device,
     )
+
+
+def protection_of(experiment: Experiment, place: NodeFolder) -> Protection | None:
+    """What stands between the node's samples and the server: the run's level, and the node's own limits."""
+    own = place.folder / "limits.toml"
+    limits = load_limits(own) if own.is_file() else None
+    if not experiment.privacy.on:
+        if limits is not None:
+            raise InvalidInput(f"{own} sets limits, but the run has privacy.level = 'off': nothing may leave")
+        return None
+    ledger = place.folder / "ledger.jsonl"  # what left this node
+    options = replace(experiment.privacy, limits="")  # a path of the server's machine means nothing here
+    tasks = experiment.build_algorithm().tasks
+    return Protection(options, ledger, limits, deployed=True, tasks=tasks)
 
 
 def samples_of(experiment: Experiment, config: NodeConfig) -> Federation:

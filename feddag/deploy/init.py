@@ -22,15 +22,18 @@ DEADLINE = 600.0  # seconds per task: a node that hangs must not stop everybody
 LOCAL_NAMES = ("localhost", "127.0.0.1")
 
 
-def deployed(settings: Mapping[str, Any]) -> Experiment:
+def deployed(settings: Mapping[str, Any], per_client: bool = False) -> Experiment:
     """The experiment as it is deployed: what settings leave open becomes careful.
 
     Privacy is `guarded`: nodes send principal vectors of a class only from 50 samples per vector on, whatever
-    the server asks for. And every task has a deadline.
+    the server asks for. The server keeps scores as sums over clusters, unless it asks for each client's own
+    (`per_client`). Every task has a deadline.
     """
     plain = dict(settings)
     if plain.get("privacy", DEFAULTS["privacy"]) == DEFAULTS["privacy"]:
         plain["privacy"] = {"level": "guarded"}
+    if not per_client:
+        plain["evaluation"] = {**plain.get("evaluation", {}), "scores": "clusters"}
     given = plain.get("engine", {})
     chosen = (
         {} if isinstance(given, str) else {key: value for key, value in given.items() if value is not None}

@@ -102,7 +102,8 @@ def _watch_to_the_end(supervisor: Supervisor, nodes: list[NodeServices], watch: 
             if event["event"] == "finished":
                 return
         for node in nodes:
-            node.tend()
+            if text := node.tend():
+                watch({"event": "warning", "text": text})
         time.sleep(GLANCE)
 
 
@@ -112,7 +113,7 @@ def stop_deployment(folder: Path) -> bool:
     process = _supervisor_of(server)
     if not process:
         return False
-    os.kill(process, signal.SIGINT)
+    os.kill(process, signal.SIGTERM)
     until = time.monotonic() + STOP_LIMIT
     while _supervisor_of(server) == process:
         if time.monotonic() > until:
@@ -163,19 +164,28 @@ def _supervisor_of(server: ServerFolder) -> int:
 
 @contextlib.contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Let a polite end (SIGTERM, as systemd sends it) be what Ctrl-C is."""
-    before = signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    """Let a polite end (SIGTERM, as systemd sends it) be what Ctrl-C is, also for background commands.
+
+    A shell starts background commands with Ctrl-C ignored, and Python leaves it so.
+    """
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
     """Nothing may interrupt the taking down: a second Ctrl-C would leave processes behind."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -4,6 +4,7 @@
 import contextlib
 import sys
 import time
+from collections.abc import Callable
 
 from feddag.core.errors import InvalidInput
 from feddag.deploy.counter import ADDRESS
@@ -11,6 +12,7 @@ from feddag.deploy.folders import NodeFolder
 from feddag.deploy.services import Service, end_all, environment, free_port
 
 GLANCE = 0.5
+REFUSED = "Failed to activate SuperNode"  # what Flower says
 BAD_INPUT = 2  # exit code of a desk whose data or settings are wrong
 
 
@@ -20,6 +22,7 @@ class NodeServices:
     def __init__(self, place: NodeFolder) -> None:
         self.place, config = place, place.config
         self.client = config.client
+        self._told = False
         env = environment(place.flower_home)
         place.flower_home.mkdir(parents=True, exist_ok=True)
         (place.folder / ADDRESS).unlink(missing_ok=True)
@@ -46,15 +49,24 @@ class NodeServices:
         self.desk.start()
         self.supernode.start()
 
-    def tend(self) -> None:
-        """Start again what has ended; InvalidInput if the desk cannot open its data."""
+    def tend(self) -> str:
+        """Start again what has ended; InvalidInput if the desk cannot open its data.
+
+        Returns what the operator should know, once.
+        """
         process = self.desk.process
         if process is not None and process.poll() == BAD_INPUT:
             words = self.desk.last_words().strip().splitlines()
             reason = words[-1].removeprefix("feddag: ") if words else "it gave no reason"
             raise InvalidInput(f"node '{self.client}': {reason}")
         self.desk.tend()
-        self.supernode.tend()
+        if self.supernode.tend() and REFUSED in self.supernode.last_words() and not self._told:
+            self._told = True
+            return (
+                f"the server at {self.place.config.server} refused node '{self.client}': its key is not "
+                "registered there yet, or it was connected a minute ago and must wait; it is tried again"
+            )
+        return ""
 
     def end(self) -> None:
         """End both."""
@@ -63,13 +75,14 @@ class NodeServices:
             (self.place.folder / ADDRESS).unlink(missing_ok=True)
 
 
-def run_node(place: NodeFolder) -> None:
+def run_node(place: NodeFolder, tell: Callable[[str], None]) -> None:
     """Be a node until somebody stops it."""
     services = NodeServices(place)
     try:
         services.start()
         while True:
-            services.tend()
+            if text := services.tend():
+                tell(text)
             time.sleep(GLANCE)
     finally:
         services.end()

@@ -128,6 +128,10 @@ _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
 
 def _end_with_parent() -> None:
-    """In the child, before it starts: let the kernel end it when its parent is killed."""
+    """In the child, before it starts: let the kernel end it when its parent is killed.
+
+    Its own children notice that, and end themselves by SIGINT, which a background command would ignore.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     if _libc is not None:
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

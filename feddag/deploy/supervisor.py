@@ -27,7 +27,7 @@ from feddag.deploy.services import Service, environment
 CONNECTION = "feddag"  # what Flower's configuration calls our SuperLink
 UP_LIMIT = 180.0  # seconds that the SuperLink may take to answer
 COMMAND_LIMIT = 300.0  # seconds for registering nodes and submitting a run
-SERVING_LIMIT = 180.0  # seconds until the submitted app must have started
+SERVING_LIMIT = 600.0  # seconds until the submitted app must have started
 MOST_ATTEMPTS = 5  # that may fail one after another without a new checkpoint
 
 

@@ -30,7 +30,7 @@ from feddag.engines.wire import (
 
 Letter = tuple[str, bytes, bytes]  # kind of message, head, body
 GRACE = 30.0  # seconds beyond a client's deadline, for the way and for starting its process
-HELLO_LIMIT = 60.0  # seconds that a node may take to say who it is
+HELLO_LIMIT = 120.0  # seconds that a node may take to say who it is
 
 
 class Post(Protocol):
@@ -204,7 +204,14 @@ class DistributedEngine:
         except InvalidMessage as error:
             return Answer(failure=str(error), bytes_down=bytes_down)
         self.receipts.now[question.client] = head.memory
-        return Answer(reply=reply, seconds=head.seconds, bytes_down=bytes_down, bytes_up=codec.nbytes(reply))
+        return Answer(
+            reply=reply,
+            seconds=head.seconds,
+            samples=max(0, head.samples),
+            epochs=max(0.0, head.epochs),
+            bytes_down=bytes_down,
+            bytes_up=codec.nbytes(reply),
+        )
 
     # -- memories stay on the nodes; the server keeps the names of their versions ---------------------------
 

@@ -5,10 +5,12 @@ It knows the tasks of one method by their names, and answers nothing else.
 """
 
 import contextlib
+import json
 import shutil
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -27,6 +29,7 @@ from feddag.engines.wire import HELLO, NOTHING, AnswerHead, Hello, Question, fit
 from feddag.models import Networks
 from feddag.privacy.guard import Protection
 
+SCORES = "scores.jsonl"  # beside the memory: the client's own results
 RUNS_REMEMBERED = 3  # the memory of older runs is removed
 
 
@@ -42,6 +45,7 @@ class Node:
         memory: Path,
         backend: str = "auto",
         privacy: Protection | None = None,
+        device: str = "cpu",
     ) -> None:
         if client not in federation.clients:
             known = ", ".join(federation.ids[:5])
@@ -51,8 +55,9 @@ class Node:
             federation, clients={client: federation.clients[client]}, groups={}, newcomers=()
         )
         self.client, self.tasks, self.model, self.backend = client, tasks, model, backend
-        self.privacy = privacy
+        self.privacy, self.device = privacy, device
         self.memory = VersionedMemory(memory)
+        self.scores = memory.with_name(SCORES)
         self._sites: dict[str, Site] = {}
         self._blas = ThreadpoolController()
 
@@ -69,10 +74,13 @@ class Node:
             return codec.encode(failed), b""
 
     def _introduce(self, question: Question) -> tuple[bytes, bytes]:
+        examples = len(self.federation.clients[self.client].train)
+        if self.privacy is not None and self.privacy.options.noisy:
+            examples = min(examples, 1)  # whether there are any; how many is told with noise
         hello = Hello(
             client=self.client,
             problem=write_problem(self.federation.problem),
-            examples=len(self.federation.clients[self.client].train),
+            examples=examples,
             model=self.model,
         )
         head = AnswerHead(number=question.number, client=self.client)
@@ -96,15 +104,27 @@ class Node:
             client=self.client,
             failure=answer.failure,
             seconds=answer.seconds,
+            samples=answer.samples,
+            epochs=answer.epochs,
             memory=question.memory,
         )
         if answer.failure:
             return codec.encode(head), b""
+        if task.sees_test:
+            self._keep_scores(question, answer.reply)
         if _differs(before, after):
             self.memory.write(question.run, question.number, after)
             head = replace(head, memory=question.number if after else NOTHING)
         self.memory.prune(question.run, {question.memory, head.memory, *question.keep})
         return codec.encode(head), codec.encode(answer.reply)
+
+    def _keep_scores(self, question: Question, scores: Any) -> None:
+        """Write down this client's own results, which the server may know only as part of a sum."""
+        arrays = {name: v for name, v in codec.flatten(scores).items() if not name.endswith("#")}
+        plain = {name: v.tolist() if isinstance(v, np.ndarray) else v for name, v in arrays.items()}
+        self.scores.parent.mkdir(parents=True, exist_ok=True)
+        with self.scores.open("a") as file:
+            file.write(json.dumps({"run": question.run, "round": question.round, **plain}) + "\n")
 
     def _site(self, question: Question) -> Site:
         """The samples in the terms of the run's problem, with the networks that fit it."""
@@ -113,9 +133,7 @@ class Node:
         if key not in self._sites:
             federation = in_terms_of(self.federation, agreed)
             self._sites = {
-                key: Site(
-                    federation, Networks(self.model, agreed), backend=self.backend, privacy=self.privacy
-                )
+                key: Site(federation, Networks(self.model, agreed), self.backend, self.privacy, self.device)
             }
         return self._sites[key]
 

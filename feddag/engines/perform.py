@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from feddag.core import codec
 from feddag.core.engine import Answer, Exchange
 from feddag.core.params import Params
 from feddag.core.task import Client, ClientId, ClientTask
 from feddag.data.federation import Federation
-from feddag.learning.backends import select_backend
+from feddag.learning.backends import Backend, select_backend
+from feddag.learning.devices import find_device
 from feddag.models import Networks
 from feddag.privacy.guard import Guard, Protection
 
@@ -39,19 +41,36 @@ class Site:
     network: Networks
     backend: str = "auto"
     privacy: Protection | None = None  # None: everything leaves as it is
+    device: str = "cpu"  # where PyTorch computes
     known_scores: KnownScores = field(default_factory=KnownScores, compare=False)
+    optimiser: str = "sgd"  # of the local training, for `backends`
+
+    def placed_network(self, kind: str) -> nn.Module:
+        """The one module of this kind, told where it computes."""
+        module = self.network(kind)
+        # The C++ kernels compute on the processor: who asks for them asks for it.
+        only_host = self.backend == "native" and self.device == "auto"
+        module.device = find_device("cpu" if only_host else self.device)  # type: ignore[assignment]
+        return module
 
     def backends(self) -> dict[str, str]:
         """Who trains each kind of network with cross-entropy; other losses are computed by torch."""
+        return {kind: str(self._backend(kind)) for kind in ("single", "dual")}
+
+    def _backend(self, kind: str) -> Backend:
         shape = self.federation.input_shape
-        return {k: str(select_backend(self.backend, self.network(k), shape)) for k in ("single", "dual")}
+        return select_backend(self.backend, self.placed_network(kind), shape, optimiser=self.optimiser)
 
 
 def open_site(
-    federation: Federation, model: str, backend: str = "auto", privacy: Protection | None = None
+    federation: Federation,
+    model: str,
+    backend: str = "auto",
+    privacy: Protection | None = None,
+    device: str = "cpu",
 ) -> Site:
     """A federation with the networks that fit its samples and classes."""
-    return Site(federation, Networks(model, federation.problem), backend, privacy)
+    return Site(federation, Networks(model, federation.problem), backend, privacy, device)
 
 
 @contextmanager
@@ -89,7 +108,7 @@ def client_at(
         train=federation.examples(client_id),
         validation=federation.examples(client_id, "validation") if sees_validation else nothing,
         test=federation.examples(client_id, "test") if sees_test else nothing,
-        network=site.network,
+        network=site.placed_network,
         seed=exchange.client_seed(client_id),
         shared_seed=exchange.shared_seed,
         memory=dict(memory),
@@ -132,5 +151,6 @@ def perform(
         samples=client.work.samples,
         epochs=client.work.samples / max(1, len(client.train)),
         bytes_up=codec.nbytes(reply),
+        phases=dict(client.work.seconds),
     )
     return answer, dict(client.memory)

@@ -58,6 +58,7 @@ class ProcessEngine(SimulatedClients):
                 data=str(self.folder / "data"),
                 model=model,
                 backend=site.backend,
+                device=site.device,
                 **self._privacy(),
             )
         except BaseException:
@@ -190,7 +191,7 @@ class ProcessEngine(SimulatedClients):
         except InvalidMessage as error:
             return Answer(failure=str(error))
         counted = {name: payload[name] for name in ("seconds", "samples", "epochs", "bytes_up")}
-        return Answer(reply=reply, **counted)
+        return Answer(reply=reply, phases=json.loads(payload["phases"]), **counted)
 
 
 def _bytes_of(federation: Federation) -> int:

@@ -74,6 +74,8 @@ class AnswerHead:
     client: str
     failure: str = ""
     seconds: float = 0.0
+    samples: int = 0  # gradients of single samples that were computed
+    epochs: float = 0.0  # the same in passes over the training samples
     memory: str = NOTHING  # the version that the client has now
     lost: bool = False  # it no longer has the version to start from, and starts anew next time
 

@@ -40,8 +40,8 @@ def blob(data: bytes) -> np.ndarray:
 class Desk:
     """Answers one question after another; tasks and the latest broadcast are loaded once."""
 
-    def __init__(self, data: Path, model: str, backend: str, privacy: Protection | None) -> None:
-        self.site = open_site(Federation.open(data), model, backend, privacy)
+    def __init__(self, data: Path, model: str, backend: str, privacy: Protection | None, device: str) -> None:
+        self.site = open_site(Federation.open(data), model, backend, privacy, device)
         self.tasks: dict[str, ClientTask] = {}
         self.broadcast: tuple[str, Any] = ("", None)
 
@@ -64,6 +64,7 @@ class Desk:
             "samples": answer.samples,
             "epochs": answer.epochs,
             "bytes_up": answer.bytes_up,
+            "phases": json.dumps(answer.phases),
             "reply": blob(codec.encode(answer.reply)),
             "memory": blob(codec.encode(Memory.of(memory))),
         }
@@ -90,7 +91,7 @@ def serve(connection: Connection, number: int, screen: int | None) -> None:
     hello = codec.unpack(connection.recv_bytes())
     folder = Path(hello["folder"])
     threading.Thread(target=end_with_parent, args=(folder, os.getppid()), daemon=True).start()
-    desk = Desk(Path(hello["data"]), hello["model"], hello["backend"], protection(hello))
+    desk = Desk(Path(hello["data"]), hello["model"], hello["backend"], protection(hello), hello["device"])
     if screen is not None:  # it has started: from now on its words go to the user
         os.dup2(screen, 2)
         os.close(screen)

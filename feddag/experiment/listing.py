@@ -30,6 +30,7 @@ Rows = list[tuple[str, ...]]  # (name, help), or of settings (name, default, hel
 ENGINES = {
     "process": "persistent worker processes, one per core; the default",
     "inline": "one client after another in this process; for debugging",
+    "flower": "many machines, with feddag deploy",
 }
 
 

@@ -17,6 +17,9 @@ Settings = dict[str, Any]
 MAX_FILE = 1_000_000  # bytes of a settings file
 
 
+SHORT = {"partition": "kind", "privacy": "level"}  # what `key = "value"` stands for; elsewhere it is the name
+
+
 def read_settings(path: Path) -> Settings:
     """The plain settings in a TOML or JSON file."""
     kind = "json" if path.suffix == ".json" else "toml"
@@ -91,7 +94,7 @@ def _assign(settings: Settings, assignment: str) -> None:
     table = settings
     for part in path[:-1]:
         if isinstance(table.get(part), str):
-            table[part] = {"kind" if part == "partition" else "name": table[part]}
+            table[part] = {SHORT.get(part, "name"): table[part]}
         if table.get(part) is None:
             table[part] = {}
         table = table[part]

@@ -99,15 +99,17 @@ def plain_settings(what: str, other_names: str = "") -> Settings:
 
 
 def _own_data(path: Path) -> Settings:
-    """An experiment on the user's own data. All clients train in every round, however few there are.
+    """An experiment on the user's own data: FedDAG, which finds out whether its clients are alike.
 
+    All clients train in every round, however few there are.
     Own data are often small. With the package's defaults 200 samples make 30 short steps per round, and
     training stands still near chance; smaller batches and a larger learning rate make enough of them.
     """
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", path.resolve().stem).lstrip("._-")[:64] or "own"
     data = {"name": "own", "path": str(path.absolute())}  # absolute: a run can be resumed from any folder
     training = {"batch_size": 16, "lr": 0.05}
-    return {"name": name, "data": data, "fraction_train": 1.0, "training": training}
+    settings = {"name": name, "data": data, "algorithm": "feddag"}
+    return {**settings, "fraction_train": 1.0, "training": training}
 
 
 def _is_file(path: Path) -> bool:

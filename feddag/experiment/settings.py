@@ -30,6 +30,7 @@ from feddag.experiment.lifecycle import LifecycleConfig
 from feddag.experiment.overrides import Settings, override, read_settings
 from feddag.experiment.scenario import ScenarioConfig
 from feddag.experiment.sentences import joined, plain_problems, problems_of, shown, shown_text
+from feddag.experiment.track import TrackConfig
 from feddag.privacy.config import PrivacyOptions
 
 MAX_CLIENTS = 1_000_000
@@ -131,6 +132,12 @@ class EngineConfig(_Section):
         default="auto",
         description="who trains: torch, native (C++ kernels), or auto: native where it can",
     )
+    device: str = Field(
+        default="auto",
+        pattern=r"^(auto|cpu|mps|cuda(:\d{1,3})?)$",
+        description="where torch computes: cpu, cuda, cuda:1, mps, or auto: a GPU with CUDA if there is one; "
+        "the C++ kernels use the cpu",
+    )
     quorum: float = Field(
         default=0.5, ge=0, le=1, description="share of the asked clients that must answer, at least"
     )
@@ -155,6 +162,10 @@ class EvaluationConfig(_Section):
     )
     after_training: bool = Field(
         default=True, description="at the end also score the models after local training"
+    )
+    scores: Literal["clients", "clusters"] = Field(
+        default="clients",
+        description="what is recorded: every client's scores, or sums over clusters of 3 or more clients",
     )
 
 
@@ -204,6 +215,7 @@ class Experiment(_Section):
         default=EvaluationConfig(), description="when and how models are scored"
     )
     checkpoint_every: int = Field(default=1, ge=1, description="rounds between checkpoints")
+    track: TrackConfig = Field(default=TrackConfig(), description="trackers that see the numbers of the run")
     privacy: Annotated[PrivacyOptions, _named("level")] = Field(
         default=PrivacyOptions(), description="what leaves a client, and how it is protected"
     )
@@ -264,13 +276,14 @@ class Experiment(_Section):
     def digest(self) -> str:
         """SHA-256 of all settings that decide results: a name, or how many workers compute, is not one."""
         settings = self.settings()
-        for key in ("name", "checkpoint_every"):
+        for key in ("name", "checkpoint_every", "track"):
             settings.pop(key)
         unused = () if self.engine.max_update_norm else ("max_update_norm", "norm_action")
         for key in ("name", "workers", *unused):
             settings["engine"].pop(key)
         if not self.privacy.on:
             settings.pop("privacy")
+        settings["evaluation"].pop("scores")  # what is recorded changes no model
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
     def settings(self) -> Settings:

@@ -14,7 +14,7 @@ from feddag.core.examples import Examples
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
 from feddag.learning.losses import Loss, cross_entropy
-from feddag.learning.modules import check_layout
+from feddag.learning.modules import HOST, check_layout, device_of
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,8 @@ def select_backend(
     if backend == "torch":
         return Backend(None, "as the settings say")
     reason = native.why_not()
+    if device_of(module) != HOST:
+        reason = f"the device {device_of(module)}"
     if not reason and loss is not cross_entropy:
         reason = f"the loss {getattr(loss, '__name__', loss)} is not cross-entropy"
     if not reason and optimiser != "sgd":

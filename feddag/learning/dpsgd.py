@@ -39,13 +39,18 @@ def noisy_gradients(
     # Two generators: which samples are drawn must not depend on the noise.
     batches, gaussian = noise.generator("batches"), noise.generator("gradient")
     per_sample = sample_gradients(model)
+    examples = model.placed(client.train)
     for rows in poisson_batches(len(client.train), rate, steps, batches):
-        total = torch.zeros(sum(span.stop - span.start for span in model.spans))
-        for chunk in rows.split(CHUNK):
-            batch = Batch(client.train, chunk, {name: f[chunk] for name, f in known.items()})
+        total = torch.zeros(sum(span.stop - span.start for span in model.spans), device=model.device)
+        for chunk in rows.to(model.device).split(CHUNK):
+            batch = Batch(examples, chunk, {name: f[chunk] for name, f in known.items()})
             if len(chunk):
                 total += clipped(per_sample(batch), clip).sum(dim=0)
-        total += torch.from_numpy(gaussian.normal(scale=deviation * clip, size=len(total))).float()
+        total += (
+            torch.from_numpy(gaussian.normal(scale=deviation * clip, size=len(total)))
+            .float()
+            .to(model.device)
+        )
         yield list((total / local.batch_size).split([span.stop - span.start for span in model.spans]))
 
 

@@ -7,7 +7,7 @@ a source train the secondary encoder that was borrowed from its learners.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from annotated_types import Ge, Le
@@ -59,6 +59,9 @@ class EncoderOptions:
 class TrainDual:
     """Train the cluster's primary encoder and head, and the secondary encoder borrowed from its learners."""
 
+    phase: ClassVar[str] = "primary"
+    parts: ClassVar[Mapping[str, str]] = {"borrowed_secondary": "secondary"}
+
     model: Params = public()
     borrowed_secondary: Params | None = public()  # Θ^{2f'}, the learners' combined secondary encoder
     primary: bool  # whether this round has a primary phase
@@ -75,6 +78,8 @@ def _primary_part(known: Known) -> Params | None:
 @message
 class TrainedDual:
     """What both phases changed."""
+
+    parts: ClassVar[Mapping[str, str]] = {"borrowed_secondary": "secondary"}
 
     update: Params | None = sensitive("update", like=_primary_part)  # of primary encoder and head
     borrowed_secondary: Params | None = sensitive("update", like="borrowed_secondary")  # of that encoder
@@ -96,7 +101,8 @@ def train_dual(request: TrainDual, client: Client) -> TrainedDual:
             local = replace(local, local_epochs=request.secondary_epochs, local_steps=0)
         around = (trained if request.sequential else model).replace(borrowed)
         seed = client.seed / "secondary"
-        around = sgd(client, around, local, network="dual", train=SECONDARY, seed=seed)
+        with client.work.phase("secondary"):
+            around = sgd(client, around, local, network="dual", train=SECONDARY, seed=seed)
         borrowed_update = around.select(*SECONDARY) - borrowed
     return TrainedDual(update=update, borrowed_secondary=borrowed_update, examples=len(client.train))
 

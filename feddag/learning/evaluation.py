@@ -169,10 +169,10 @@ def logits(client: Client, params: Params, examples: Examples, network: str = "s
     if selected.plan is not None:
         return native_logits(selected.plan, module, params, examples)
     model = LoadedNetwork(module, params)
-    rows = torch.arange(len(examples))
+    placed, rows = model.placed(examples), torch.arange(len(examples), device=model.device)
     with torch.no_grad():
-        parts = [model(Batch(examples, rows[chunk], NOTHING_KNOWN)) for chunk in chunks(len(examples))]
-    return torch.cat(parts) if parts else torch.empty((0, examples.num_classes))
+        parts = [model(Batch(placed, rows[chunk], NOTHING_KNOWN)) for chunk in chunks(len(examples))]
+    return torch.cat(parts).cpu() if parts else torch.empty((0, examples.num_classes))
 
 
 def sample_losses(client: Client, params: Params, network: str = "single") -> Tensor:

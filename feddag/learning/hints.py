@@ -4,9 +4,23 @@
 import math
 from collections.abc import Sequence
 
+from feddag.core.contract import HUGE
+
 EVALUATIONS = 2  # a hint is given after this many, and only then
 NEAR = 0.07  # a loss within this share of chance is near it
+OUT_OF_HAND = ("expected finite numbers", "expected a finite number", f"to {HUGE:g}")  # of refused replies
 FALL = 0.03  # a loss that has fallen by this share of chance is on its way
+
+
+def diverged(failures: Sequence[str], asked: int) -> str:
+    """One sentence if at least half of the asked clients failed because numbers got out of hand, else ""."""
+    gone = [reason for reason in failures if any(words in reason for words in OUT_OF_HAND)]
+    if not gone or 2 * len(gone) < asked:
+        return ""
+    return (
+        f"training diverged: {len(gone)} of {asked} clients got numbers that are huge or not finite; "
+        "lower training.lr (a tenth of it is a good start), or check the scale of the samples"
+    )
 
 
 def stalled(losses: Sequence[float], num_classes: int) -> str:

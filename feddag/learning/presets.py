@@ -24,6 +24,7 @@ PRESETS: dict[str, dict[str, Any]] = {
             "secondary_start": "random",
         },
     },
+    "shared_start": {"encoders": {"count": 1}, "shared_start": {"rounds": 0.4}},
     "one_encoder": {"encoders": {"count": 1}},  # FedDAG* of the paper's tables
     "no_sharing": {"encoders": {"sharing": False}},  # FedDAG† of the paper's tables
 }

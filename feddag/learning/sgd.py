@@ -87,26 +87,29 @@ def sgd(
         return prior.removed(trained, params, train)
     with (seed / "training").ambient():
         model = LoadedNetwork(module, start, train)
+        examples = model.placed(client.train)
         known = model.frozen_features(client.train)
         every_sample = not local.local_steps or local.local_steps * local.batch_size >= len(client.train)
         prepared = model.prepared(client.train) if every_sample else None
         make_step = MomentumStep if local.optimiser == "sgd" else AdamStep
         step = make_step(model, local, proximal, correction)
+        if sample_weights is not None:
+            sample_weights = sample_weights.to(model.device)
         done: list[tuple[int, Tensor]] = []
-        values = []
-        for epoch, rows in batches(len(client.train), local, seed):
+        losses: list[Tensor] = []  # on the device: reading a number in every step would stop the queue
+        for epoch, rows in [(e, rows.to(model.device)) for e, rows in batches(len(examples), local, seed)]:
             if len(rows) == 1 and needs_pairs(model):
                 continue
             weights = None if sample_weights is None else sample_weights[rows]
-            batch = Batch(client.train, rows, {name: f[rows] for name, f in known.items()}, weights, prepared)
+            batch = Batch(examples, rows, {name: f[rows] for name, f in known.items()}, weights, prepared)
             value = loss(model, batch)
             step(model.gradient(value))
             client.work.samples += len(rows)
             if epoch_losses is not None:
                 done.append((epoch, rows))
-                values.append(value.item())
+                losses.append(value.detach())
     if epoch_losses is not None:
-        epoch_losses.extend(_epoch_means(done, values))
+        epoch_losses.extend(_epoch_means(done, torch.stack(losses).tolist() if losses else []))
     return prior.removed(model.params(), params, train)
 
 
@@ -209,7 +212,7 @@ class AdamStep(OptimiserStep):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         sizes = [span.stop - span.start for span in self.model.spans]
-        self.moments = [(torch.zeros(size), torch.zeros(size)) for size in sizes]
+        self.moments = [tuple(torch.zeros(size, device=self.model.device) for _ in "mv") for size in sizes]
         self.steps = [0] * len(sizes)
 
     def move(self, i: int, weights: Tensor, g: Tensor) -> None:

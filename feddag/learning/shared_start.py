@@ -30,18 +30,16 @@ from feddag.core.task import Client, validation_task
 from feddag.learning.evaluation import logits
 from feddag.learning.signature import Signature
 
-Partners = tuple[
-    tuple[int, ...], ...
-]  # for each cluster, all whose models are averaged to its own; and itself
+# For each cluster, itself and all whose models are averaged to its own.
+Partners = tuple[tuple[int, ...], ...]
 
 
 @options
 class SharedStartOptions:
     """Whether, with whom and for how long clusters share their whole models before they specialise."""
 
-    rounds: Annotated[float, Ge(0), Le(1)] = (
-        0.0  # share of all rounds; 0: clusters train alone from the start
-    )
+    # share of all rounds, those of the warm-up included; 0: clusters train alone from the start
+    rounds: Annotated[float, Ge(0), Le(1)] = 0.0
     partners: Literal["all", "graph", "random"] = "all"  # all clusters; its sources; as many by chance
     evidence: bool = True  # False: nobody is asked, and everybody shares for exactly these rounds
     # ρ: the shared step must tell this part of what the own step tells about labels, else a cluster leaves
@@ -66,9 +64,7 @@ class Weigh:
     shared: Params = public()
     own: Params = public()
     network: str
-    log_prior: np.ndarray = (
-        public()
-    )  # (classes,): log of the cluster's label shares, a model that sees nothing
+    log_prior: np.ndarray = public()  # (classes,): log label shares of the cluster, all that ignorance knows
     enough: float
 
 
@@ -205,7 +201,8 @@ def share(
     if options.due(server.round, server.num_rounds):
         default = server.round < last
         found = weighed(own, together, state, network, options.enough if default else 1.0, server)
-        sharing = tuple(z for z in sharing if not found[z].leaves(options.certainty, default))
+        stay = tuple(z for z in sharing if not found[z].leaves(options.certainty, default))
+        sharing = stay if len(stay) > 1 else ()  # nobody shares alone
         together = averaged(own, examples, partners_of(sharing, state.sources, options, server))
     server.note(sharing=list(sharing))
     return replace(state, models=together, sharing=sharing)

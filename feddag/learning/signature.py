@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The signature of a client: what it learns alone, how its classes look, how many samples it has (§3)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -14,6 +14,7 @@ from feddag.clustering.options import SvdMethod
 from feddag.clustering.subspaces import Subspaces, class_means, class_subspaces
 from feddag.core.contract import Known
 from feddag.core.deployment import LocalTraining
+from feddag.core.examples import Examples
 from feddag.core.message import message, options, public, sensitive
 from feddag.core.params import Layout, Params
 from feddag.core.seeds import Seed
@@ -56,6 +57,8 @@ class Sign:
 
     # Newcomers sign in later rounds: their updates are compared with those of the start.
     scheduled: ClassVar[bool] = False
+    phase: ClassVar[str] = "signature"
+    parts: ClassVar[Mapping[str, str]] = {"start": "warm-up"}
 
     start: Params = public()
     local: LocalTraining
@@ -143,8 +146,9 @@ def sign(request: Sign, client: Client) -> Signature:
     asked = request.signature
     warm = before = request.start
     local = replace(request.local, prior_correction=0.0)  # the update should show which labels a client has
-    for t in range(asked.warmup_rounds):
-        before, warm = warm, sgd(client, warm, local, seed=client.seed / "warm-up" / t)
+    with client.work.phase("warm-up"):
+        for t in range(asked.warmup_rounds):
+            before, warm = warm, sgd(client, warm, local, seed=client.seed / "warm-up" / t)
     if request.keep:
         client.memory["warm"] = warm
     update = (warm - (request.start if asked.warmup_update == "total" else before)).parameters.numpy()
@@ -166,18 +170,25 @@ def sign(request: Sign, client: Client) -> Signature:
     )
 
 
+def seen_in(view: str, held: Examples, asked: SignatureOptions) -> tuple[np.ndarray, np.ndarray]:
+    """Samples as a data view sees them: as rows, and in the form that they have (for example as images)."""
+    x = held.x
+    text = x.ndim == 2 and x.dtype.kind in "iu" and held.scaling.unit == 1.0
+    if view == "texture":
+        rows = looks.texture(x, text)
+        return rows, rows
+    rows = (looks.pixels if view == "pixels" else looks.shape)(x, asked.side, text)
+    return rows, looks.reshaped(rows, x.shape[1:], asked.side, text)
+
+
 def data_view(view: str, client: Client, asked: SignatureOptions) -> Subspaces:
     """One data view: principal vectors of the classes, or mean textures, as exact as privacy allows."""
     train, least = client.train, asked.min_samples_per_vector
-    text = train.x.ndim == 2 and train.x.dtype.kind in "iu" and train.scaling.unit == 1.0
-    x, y = (train.x, train.y) if view in asked.views else (train.x[:0], train.y[:0])
-    if view == "texture":
-        seen = looks.texture(x, text)
-    else:
-        seen = (looks.pixels if view == "pixels" else looks.shape)(x, asked.side, text)
+    held = train if view in asked.views else train.take(np.empty(0, dtype=np.int64))
+    seen, shaped = seen_in(view, held, asked)
+    y = held.y
     if client.privacy is not None and view in asked.views and seen.shape[1]:
         told = len([name for name in DATA_VIEWS if name in asked.views])
-        shaped = seen if view == "texture" else looks.reshaped(seen, x.shape[1:], asked.side, text)
         noisy = client.privacy.subspaces(shaped, client, view=view, num_views=told)
         if noisy is not None:
             return Subspaces(noisy.vectors_PD, noisy.classes_P, noisy.withheld, noisy.errors_P)
@@ -198,6 +209,8 @@ def data_view(view: str, client: Client, asked: SignatureOptions) -> Subspaces:
 @message
 class ShareWarm:
     """Send these parts of the warmed-up model."""
+
+    phase: ClassVar[str] = "warm-up"
 
     prefixes: tuple[str, ...]
 

@@ -60,7 +60,7 @@ class PatchStack(nn.Sequential):
 def shifted(kernels: Tensor) -> Tensor:
     """Kernels (out, in, k, k) at their four shifts inside a (k+1)×(k+1) patch: (4·out, in·(k+1)²)."""
     out, channels, size, _ = kernels.shape
-    placed = kernels.reshape(out * channels, size * size) @ placements(size).to(kernels.dtype)
+    placed = kernels.reshape(out * channels, size * size) @ placements(size).to(kernels)
     return placed.view(out, channels, 4, -1).transpose(1, 2).reshape(4 * out, -1)
 
 

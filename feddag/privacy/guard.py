@@ -9,7 +9,7 @@ The client holds the guard, not the server. Its own limits (`limits.toml`) come 
 import dataclasses
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from feddag.core.engine import Exchange
 from feddag.core.errors import FederationError
 from feddag.core.message import Kind, is_message
 from feddag.core.params import Params
-from feddag.core.task import Client, ClientId, ClientTask
+from feddag.core.task import Client, ClientId, ClientTask, load_task
 from feddag.privacy.accounting import DPSGD, GAUSSIAN, LAPLACE, Spend, gaussian_sigma, total_epsilon
 from feddag.privacy.config import SAMPLES_PER_VECTOR, PrivacyOptions
 from feddag.privacy.counts import noisy_counts
@@ -42,13 +42,26 @@ class Protection:
     """The privacy of one place where tasks run: the policy, the ledger, the clients' own limits."""
 
     def __init__(
-        self, options: PrivacyOptions, ledger: Path | None = None, limits: Limits | None = None,
+        self,
+        options: PrivacyOptions,
+        ledger: Path | None = None,
+        limits: Limits | None = None,
         deployed: bool = False,
-    ) -> None:  # fmt: skip
+        tasks: Iterable[ClientTask] | None = None,
+    ) -> None:
         self.options = options
         self.ledger = Ledger(ledger)
         self.limits = limits or (load_limits(options.limits) if options.limits else NO_LIMITS)
         self.deployed = deployed  # noise from the operating system, every answer a new release
+        self.tasks = None if tasks is None else {task.address: task for task in tasks}
+
+    def task(self, address: str) -> ClientTask:
+        """A task that may be answered inside a masked sum: on a real node only those of its own method."""
+        if self.tasks is None:
+            return load_task(address)
+        if address not in self.tasks:
+            raise Refused("a masked sum was asked over a task that this client does not know")
+        return self.tasks[address]
 
     def guard(self, client: ClientId, task: ClientTask, exchange: Exchange) -> "Guard":
         """A guard for one answer."""

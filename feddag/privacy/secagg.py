@@ -20,7 +20,7 @@ from feddag.core.contract import Known
 from feddag.core.errors import InvalidMessage
 from feddag.core.message import message, public, sensitive
 from feddag.core.params import Params
-from feddag.core.task import Client, client_task, load_task
+from feddag.core.task import Client, client_task
 from feddag.privacy.guard import Guard, Refused
 from feddag.privacy.masks import KEY_BYTES, encoded, masked, pair_seed, public_key
 
@@ -97,7 +97,7 @@ def hide(request: AskMasked, client: Client) -> Hidden:
     guard = _guard(client)
     _check_group(guard, len(request.peers))
     private, own_seed = _secrets(client)
-    task = load_task(request.task)
+    task = guard.place.task(request.task)
     with guard.inside(task):
         reply = task(codec.decode(task.request, request.request.tobytes()), client)
         reply = guard.release(reply, client)

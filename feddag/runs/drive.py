@@ -10,6 +10,7 @@ from feddag.core.engine import Engine, Presence
 from feddag.core.errors import FederationError, Interrupted, InvalidInput, cannot_write
 from feddag.core.plugins import folder_name
 from feddag.experiment.settings import Experiment
+from feddag.reporting.trackers import Tracking, open_trackers
 from feddag.runs.checkpoint import latest_checkpoint
 from feddag.runs.driver import Driver, Watch
 from feddag.runs.events import EventLog, LogPrefix
@@ -37,8 +38,10 @@ def drive(
         _check_same(folder, prepared, facts, found[0].experiment, found[0].data)
     keep = LogPrefix(found[0].log_bytes, found[0].log_sha256) if found else LogPrefix()
     log = EventLog(folder / "events.jsonl", keep)
+    experiment = prepared.experiment
+    tracking = Tracking(watch, lambda: open_trackers(experiment.track, folder, experiment.name))
     try:
-        driver = Driver(prepared, engine, presence, checkpoints, log, watch, facts)
+        driver = Driver(prepared, engine, presence, checkpoints, log, tracking, facts)
         if found:
             driver.continue_from(*found)
         driver.record("resumed" if found else "started", **about)
@@ -47,6 +50,7 @@ def drive(
         _run_to_the_end(driver, folder, facts, go_on or f"feddag resume {folder}")
     finally:
         log.close()
+        tracking.close()
 
 
 def _run_to_the_end(driver: Driver, folder: Path, facts: Facts, go_on: str) -> None:

@@ -15,22 +15,24 @@ from typing import Any
 import numpy as np
 
 from feddag.core import codec
-from feddag.core.algorithm import Server
+from feddag.core.algorithm import FindsClusters, Server
 from feddag.core.deployment import Deployment
 from feddag.core.distinct import Distinct
 from feddag.core.engine import Answer, Engine, Presence
 from feddag.core.host import uninterrupted
 from feddag.core.params import Params
+from feddag.core.phases import spent
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientId, ClientTask
 from feddag.learning.evaluation import Evaluate, Evaluated, Scores, evaluate
-from feddag.learning.hints import stalled
+from feddag.learning.hints import diverged, stalled
 from feddag.privacy.sums import averaging_for
 from feddag.reporting.tables.metrics import client_scores, summary
 from feddag.runs.checkpoint import Progress, label_of, prune_checkpoints, save_checkpoint
 from feddag.runs.events import EventLog, LogPrefix
 from feddag.runs.lifecycle import Lifecycle, Standing
 from feddag.runs.prepare import Facts, Prepared
+from feddag.runs.summed import summed
 
 Watch = Callable[[dict[str, Any]], None]  # sees every event, for example to draw a progress bar
 SPLITS = ("test", "validation", "test_after", "validation_after")
@@ -57,6 +59,7 @@ class Driver:
         self.facts = facts
         self.lifecycle = Lifecycle(self)
         self._losses: list[float] = []  # of the evaluations in this process
+        self._diverged = False  # whether that was said
         self.saved_round = -1  # the newest round that is on the disk
         self._between_rounds = True  # whether the clients remember what they did when the last round ended
 
@@ -89,6 +92,7 @@ class Driver:
             cohort=list(server.cohort),
             digest=codec.digest(state),
             notes=server.notes,
+            waited=server.waited,
             seconds=time.perf_counter() - started,
         )
         self.lifecycle.record_round(round_, now)
@@ -175,10 +179,24 @@ class Driver:
             )
             requests[client] = shared.setdefault(_identity(deployment, models), request)
         replies = self.server(round_, [], "evaluation").ask(evaluate, requests, quorum=0.0)
-        report = {"round": round_, "asked": len(requests), **_report(replies)}
+        uses = {client: reply.model for client, reply in replies.items() if reply.model >= 0}
+        scores = _report(replies)
+        if self.experiment.evaluation.scores == "clusters":
+            scores, uses = self._report_sums(state, replies), {}
+        report = {"round": round_, "asked": len(requests), **scores, "uses": uses}
         report["unscored"] = sorted(set(requests) - set(replies))
-        report["uses"] = {client: reply.model for client, reply in replies.items() if reply.model >= 0}
         return self.record(f"{label}evaluation", **report, seconds=time.perf_counter() - started)
+
+    def _report_sums(self, state: Any, replies: Mapping[ClientId, Evaluated]) -> dict[str, Any]:
+        """Only sums over clusters are kept; the clients' own numbers are forgotten here."""
+        algorithm = self.prepared.algorithm
+        labels: Mapping[ClientId, int] = {}
+        if isinstance(algorithm, FindsClusters):
+            labels = algorithm.clustering(state).clusters.labels()
+        report = _report(summed(replies, labels))
+        for split in (split for split in SPLITS if split in report):
+            report[split]["clients"] = len(replies) if report[split]["clients"] else 0
+        return report
 
     def warn_if_stalled(self, loss: float | None) -> None:
         """Give a hint once if the first evaluations show no learning."""
@@ -190,19 +208,25 @@ class Driver:
     def record_exchange(self, task: ClientTask, round_: int, answers: Mapping[ClientId, Answer]) -> None:
         """Record one question: who failed and why, bytes in both directions, seconds."""
         clipped = {c: a.remark for c, a in answers.items() if a.remark}
+        failures = {c: a.failure for c, a in answers.items() if a.failure}
         self.record(
             "exchange",
             round=round_,
             task=task.name,
             clients=len(answers),
-            failures={c: a.failure for c, a in answers.items() if a.failure},
+            failures=failures,
             **({"clipped": clipped} if clipped else {}),
             samples=sum(a.samples for a in answers.values()),
             epochs=sum(a.epochs for a in answers.values()),
             bytes_down=sum(a.bytes_down for a in answers.values()),
             bytes_up=sum(a.bytes_up for a in answers.values()),
             client_seconds={c: round(a.seconds, 4) for c, a in answers.items()},
+            phases=spent(task, answers),
         )
+        hint = "" if self._diverged else diverged(list(failures.values()), len(answers))
+        if hint:
+            self._diverged = True  # once is enough
+            self.record("warning", text=hint)
 
     def record(self, kind: str, **fields: Any) -> dict[str, Any]:
         """Write an event to the log and show it to whoever watches."""

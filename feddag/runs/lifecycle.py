@@ -205,8 +205,9 @@ class Lifecycle:
             self.driver.record("moved", round=round_, clients=moved)
 
     def record_round(self, round_: int, now: Standing) -> None:
-        """Who is there in which cluster, for reports; only where something can change."""
+        """Who is there in which cluster, for reports; only where something can change, or did change."""
         if not self.active:
+            self._record_clusters(round_, now.state)
             return
         driver, labels = self.driver, labels_of(self.algorithm, now.state)
         there = driver.presence.present(round_)
@@ -220,6 +221,12 @@ class Lifecycle:
             clusters={c: labels[c] for c in there if c in labels},
             planted={c: truth[c] for c in both},
         )
+
+    def _record_clusters(self, round_: int, state: Any) -> None:
+        """The clusters of a state that holds them, when they are new."""
+        clusters = getattr(state, "clusters", None)
+        if isinstance(clusters, Clusters) and clusters != getattr(self.driver.state, "clusters", None):
+            self.driver.record("clusters", round=round_, clusters=clusters.labels())
 
 
 # -- clusters of any method ----------------------------------------------------------------------------------

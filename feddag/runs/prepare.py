@@ -35,6 +35,7 @@ class Prepared:
 
 def prepare(experiment: Experiment, problem: Problem) -> Prepared:
     """Build networks and algorithm; what can be wrong with them is found here."""
+    experiment.track.check_installed()
     network = Networks(experiment.model, problem)
     check_head(state_tensors(network("single")), experiment.training.prior_correction)
     algorithm = experiment.build_algorithm()

@@ -12,7 +12,7 @@ from feddag.reporting.pages.report.write import write_report
 
 def with_clusters(run: RunData) -> RunData:
     """The run with the clusters of its newest checkpoint, if it is not finished and they can be read."""
-    if run.result or run.labels or not (run.folder / "checkpoints").is_dir():
+    if run.result or run.clustering or not (run.folder / "checkpoints").is_dir():
         return run
     from feddag.reporting.pages.why import why_block
     from feddag.runs.result import found_clusters
@@ -25,13 +25,24 @@ def with_clusters(run: RunData) -> RunData:
     return replace(run, labels=found[0].clusters.labels(), clustering=why_block(*found))
 
 
+def called_apart(runs: Sequence[RunData]) -> list[RunData]:
+    """Runs with short names that differ: the method, or method and seed, or method and folder."""
+    seeds = [f"{run.method}, seed {run.settings.get('seed')}" for run in runs]
+    folders = [
+        f"{run.method}: {name}" for run, name in zip(runs, labelled([r.folder for r in runs]), strict=True)
+    ]
+    for names in ([run.method for run in runs], seeds, folders):
+        if len(set(names)) == len(runs):
+            return [replace(run, label=name) for run, name in zip(runs, names, strict=True)]
+    return list(runs)
+
+
 def write_report_of(folders: Sequence[Path], path: Path) -> Path:
     """Write the page about these runs, finished or not; returns its path."""
     if not folders:
         raise InvalidInput("no run folder was named: at least one is needed")
     folders = list(dict.fromkeys(folders))
-    names = zip(folders, labelled(folders), strict=True)
-    runs = [with_clusters(read_run(folder, label)) for folder, label in names]
+    runs = called_apart([with_clusters(read_run(folder)) for folder in folders])
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

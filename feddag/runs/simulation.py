@@ -59,7 +59,15 @@ class Simulation:
     def _site(self, ledger: Path | None) -> Site:
         privacy = self.experiment.privacy
         protection = Protection(privacy, ledger) if privacy.on else None
-        return Site(self.federation, self.prepared.network, self.experiment.engine.backend, protection)
+        engine, optimiser = self.experiment.engine, self.experiment.training.optimiser
+        return Site(
+            self.federation,
+            self.prepared.network,
+            engine.backend,
+            protection,
+            engine.device,
+            optimiser=optimiser,
+        )
 
     @cached_property
     def presence(self) -> PlannedPresence:

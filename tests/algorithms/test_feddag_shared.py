@@ -22,7 +22,7 @@ from tests.contracts.test_resume import Killed, kill_in_round
 from tests.contracts.toys import experiment, toy
 from tests.support.toys import toy_server
 
-ROUNDS = 4
+WARMUP, ROUNDS = 2, 6  # the start stands for the first two rounds
 BASE = {"clustering": {"num_clusters": 2}, "signature": {"vectors": 1}, "encoders": {"count": 1}}
 
 
@@ -31,7 +31,7 @@ def settings(**shared: Any) -> dict[str, Any]:
 
 
 def states(simulation: Simulation, engine: Any = None, log: list | None = None) -> list[Any]:
-    """The start and four rounds with everybody."""
+    """The start and all rounds, with everybody."""
     engine = engine or InlineEngine(simulation.site)
     engine.memories.of.clear()
 
@@ -93,7 +93,7 @@ def test_always_shared_with_one_encoder_is_fedavg_from_the_warm_mean_of_all() ->
     samples = [sum(int(alone.signatures[c].counts.sum()) for c in m) for m in alone.clusters.members]
     params = mean(alone.models, samples)
     assert found[0].models == (params, params)
-    for round_ in range(1, ROUNDS + 1):
+    for round_ in range(WARMUP + 1, ROUNDS + 1):
         server = toy_server(
             simulation.site, clients=simulation.trainable, round=round_, seed=Seed(1), num_rounds=ROUNDS
         )
@@ -108,7 +108,7 @@ def test_always_shared_with_one_encoder_is_fedavg_from_the_warm_mean_of_all() ->
 def test_after_exactly_the_shared_rounds_models_part_without_evidence() -> None:
     first, second = zip(*[s.models for s in states(toy("feddag", settings(evidence=False)))], strict=True)
     equal = [a == b for a, b in zip(first, second, strict=True)]
-    assert equal == [True, True, True, False, False]
+    assert equal == [True] * 4 + [False] * 3
 
 
 def test_weighing_costs_two_models_down_and_five_numbers_up() -> None:
@@ -117,7 +117,7 @@ def test_weighing_costs_two_models_down_and_five_numbers_up() -> None:
     found = states(simulation, log=log)
     floats = found[0].models[0].layout.size
     asked = [(r, answers) for name, r, answers in log if name == "weigh"]
-    assert [r for r, _ in asked][:2] == [0, 2]
+    assert [r for r, _ in asked][:2] == [0, 3]
     for _, answers in asked:
         for answer in answers.values():
             assert answer.bytes_down == 4 * 2 * floats + 8 * 4 + len("single") + 8
@@ -135,11 +135,11 @@ def test_workers_give_the_same_bits() -> None:
 
 
 def test_a_run_that_is_killed_in_every_round_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    made = experiment("feddag", settings())
+    made = experiment("feddag", settings(), num_rounds=ROUNDS)
     whole, cut = run(made, folder=tmp_path / "whole"), tmp_path / "cut"
     with pytest.raises(Killed):
-        run(made, folder=cut, watch=kill_in_round(1, Killed))
-    for round_ in range(2, ROUNDS + 1):
+        run(made, folder=cut, watch=kill_in_round(WARMUP + 1, Killed))
+    for round_ in range(WARMUP + 2, ROUNDS + 1):
         with pytest.raises(Killed):
             resume(cut, watch=kill_in_round(round_, Killed))
     resume(cut)

@@ -92,3 +92,13 @@ def test_no_data_set_and_an_empty_one_do_no_harm():
     x, y, _, _ = planted(6)
     found = SignatureClustering().fit([*x, np.zeros((0, 12))], [*y, np.array([])])
     assert len(found.labels_) == 16
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_eight_small_data_sets_are_not_cut_into_pairs(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(2, 20))
+    kinds = [rng.integers(2, size=40) for _ in range(8)]
+    samples = [centres[kind] + rng.normal(size=(40, 20)) for kind in kinds]
+    labels = [np.where(kind == (i < 4), "ill", "healthy") for i, kind in enumerate(kinds)]
+    assert SignatureClustering().fit(samples, labels).labels_.tolist() == [0] * 4 + [1] * 4

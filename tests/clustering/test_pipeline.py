@@ -12,7 +12,7 @@ from feddag.clustering.items import Items
 from feddag.clustering.newcomers import newcomer_distances, newcomer_frame, place_newcomers
 from feddag.clustering.options import ClusteringOptions, GraphOptions
 from feddag.clustering.pipeline import cluster_signatures
-from feddag.clustering.proximity import Frame, measure, shown_views
+from feddag.clustering.proximity import Frame, measure, proximity_among, shown_views
 from feddag.clustering.subspaces import Subspaces, class_subspaces
 from feddag.clustering.tree import KeptTree
 from feddag.core import codec
@@ -202,3 +202,21 @@ def test_missing_or_short_sketches_are_refused():
         cluster_signatures(Items.of(items, counts), ClusteringOptions(fusion="mean"))
     with pytest.raises(ValueError, match="15 rows of counts, but 4 sketches"):
         Items.of(items, counts, sketches[:4])
+
+
+@pytest.mark.parametrize("rule", ["row", "symmetric"])
+@pytest.mark.parametrize("fusion", ["mlp", "entropy"])
+def test_newcomers_meet_the_distances_of_old_clients_as_they_were(fusion: str, rule: str) -> None:
+    generator = np.random.default_rng(0)
+    subspaces, counts_NC = toy_items(generator, 12)
+    items = Items(subspaces, counts_NC, generator.normal(size=(12, 9)).astype(np.float32))
+    options = ClusteringOptions(
+        fusion=fusion,  # type: ignore[arg-type]
+        fusion_rule=rule,  # type: ignore[arg-type]
+        class_weighting="frequency",
+        weigh_absent=True,
+        angles="pairs",
+        cut_rule="loss",
+    )
+    found = cluster_signatures(items, options, seed=3)
+    np.testing.assert_allclose(proximity_among(items, found.frame), found.distances_NN, atol=2e-3)

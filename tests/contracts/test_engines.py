@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from feddag.core import codec
+from feddag.contracts.checks import same_as_inline
 from feddag.engines.process import ProcessEngine
-from tests.contracts.toys import Trace, every_algorithm, play, reference, toy, toy_site
+from tests.contracts.toys import every_algorithm, toy_site
 
 
 @pytest.fixture(scope="module", params=[1, 2, 3], ids=lambda n: f"{n} workers")
@@ -20,15 +20,4 @@ def workers(request: pytest.FixtureRequest) -> Iterator[ProcessEngine]:
 
 @every_algorithm
 def test_states_memories_scores_and_bytes_are_the_same_as_inline(name: str, workers: ProcessEngine) -> None:
-    trace, expected = play(toy(name), workers), reference(name)
-    assert trace.digests == expected.digests
-    assert digests(trace) == digests(expected)
-    assert bytes_of(trace) == bytes_of(expected)
-
-
-def digests(trace: Trace) -> dict[str, str]:
-    return {client: codec.digest(scores) for client, scores in trace.scores.items()}
-
-
-def bytes_of(trace: Trace) -> list[tuple[str, str, int, int]]:
-    return [(q.task, c, a.bytes_down, a.bytes_up) for q in trace.asked for c, a in q.answers.items()]
+    same_as_inline(name, workers)

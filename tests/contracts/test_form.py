@@ -24,12 +24,6 @@ def test_it_imports_only_core_learning_and_clustering(name: str) -> None:
     assert [module for module in ours if not module.startswith(ALLOWED)] == []
 
 
-@every_algorithm
-def test_it_is_a_frozen_value(name: str) -> None:
-    assert ALGORITHMS[name].__dataclass_params__.frozen
-    assert hash(ALGORITHMS[name]()) == hash(ALGORITHMS[name]())
-
-
 @pytest.mark.parametrize("name", sorted(ALGORITHMS))
 def test_it_has_a_page_of_at_most_half_a_screen(name: str) -> None:
     text = (PAGES / f"{name}.md").read_text()

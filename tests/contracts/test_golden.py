@@ -108,6 +108,15 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"encoders": {"secondary_start": "common"}, "clustering": {"num_clusters": 2}},
         {},
     ),
+    "feddag, shared start": (
+        "feddag",
+        {
+            "preset": "shared_start",
+            "clustering": {"num_clusters": 2},
+            "shared_start": {"rounds": 1.0, "enough": 0.0, "certainty": 4.0},
+        },
+        {},
+    ),
     "ifca, shared encoder": ("ifca", {"share_encoder": True}, {}),
     "fedrc, adaptive": ("fedrc", {"num_clusters": 3, "drop_below": 0.4}, {}),
     "fedsoft, cohort": ("fedsoft", {"selection": "cohort"}, {}),

@@ -1,33 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every method learns something, and newcomers are served."""
+"""What newcomers may and may not do; that they are served well is one of `feddag.contracts.checks`."""
 
 from functools import cache
 
 from feddag.core import codec
 from tests.contracts.toys import Trace, every_algorithm, play, toy
 
-CHANCE = 1 / 4
-ROUNDS = 8
-# A control variate is the gradient of a client's last round: with half the clients per round it comes late.
-MORE_ROUNDS = {"scaffold": 16}
+ROUNDS = 3
 
 
 @cache
 def longer(name: str) -> Trace:
-    return play(toy(name), rounds=MORE_ROUNDS.get(name, ROUNDS))
-
-
-@every_algorithm
-def test_it_beats_chance(name: str) -> None:
-    prepared = toy(name)
-    assert longer(name).accuracy(prepared.clients) > CHANCE + 0.2
-
-
-@every_algorithm
-def test_newcomers_beat_chance(name: str) -> None:
-    newcomers = toy(name).federation.newcomers
-    assert len(newcomers) == 2
-    assert longer(name).accuracy(newcomers) > CHANCE + 0.2
+    return play(toy(name), rounds=ROUNDS)
 
 
 @every_algorithm

@@ -55,7 +55,7 @@ def finish(process: subprocess.Popen) -> int:
 def end(process: subprocess.Popen) -> None:
     """Kill what is left of a group."""
     if process.poll() is None:
-        process.send_signal(signal.SIGINT)
+        process.terminate()
         try:
             process.wait(60)
         except subprocess.TimeoutExpired:

@@ -106,7 +106,7 @@ def test_stop_leaves_nothing_and_resume_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_supernode_that_is_killed_returns_as_the_same_client_in_the_same_cluster(tmp_path: Path) -> None:
-    deployment = make(tmp_path / "d", num_rounds=12, engine={"deadline": 20.0, "quorum": 0.5})
+    deployment = make(tmp_path / "d", num_rounds=6)
     process = feddag("deploy", "up", "d", "--local", cwd=tmp_path)
     try:
         until(lambda: checkpoint(deployment, 3), process)
@@ -147,7 +147,7 @@ def test_a_node_whose_key_is_not_registered_is_refused(tmp_path: Path) -> None:
 def refused(log: Path) -> bool:
     text = log.read_text().lower()
     return any(
-        word in text for word in ("permission", "unauthenticated", "not registered", "403", "401", "denied")
+        word in text for word in ("permission", "unauthenticated", "not registered", "failed to activate")
     )
 
 

@@ -57,7 +57,7 @@ class Site:
         tasks = tasks_of(self.experiment)
         self.numbers = {client: 500 + i for i, client in enumerate(federation.ids)}
         nodes = {
-            number: Node(client, federation, tasks, "mlp", tmp_path / client)
+            number: Node(client, federation, tasks, "mlp", tmp_path / client / "memory")
             for client, number in self.numbers.items()
         }
         self.grid = LoopGrid(nodes, seed=5)
@@ -140,9 +140,30 @@ def test_a_node_that_joins_in_round_3_is_a_newcomer_and_one_that_returns_keeps_i
     assert changes[4]["left"] == ["c001"]
     assert (changes[5]["joined"], changes[5]["returned"]) == ([], ["c001"])
     (joined,) = [e for e in site.events if e["event"] == "newcomers"]
-    assert (joined["round"], joined["clients"]) == (3, ["c005"])
-    asked = [(e["round"], e["clients"]) for e in site.events if e.get("task") == "sign"]
-    assert asked == [(0, 5), (3, 1)]  # who returns signs no second time
+    assert joined["clients"] == ["c005"]
+    signed = [e["clients"] for e in site.events if e.get("task") == "sign"]
+    assert signed == [5, 1]  # who returns signs no second time
+
+
+def test_a_server_that_may_not_know_clients_scores_records_sums_and_nodes_keep_their_own(
+    tmp_path: Path,
+) -> None:
+    site = Site(tmp_path, evaluation={"every": 10, "after_training": False, "scores": "clusters"})
+    site.serve()
+    (final,) = [e for e in site.events if e["event"] == "final_evaluation"]
+    assert all(name.startswith("cluster ") for name in final["test_clients"])
+    assert final["test"]["clients"] == final["asked"] == 6
+    rows = (site.run_folder / "clients.csv").read_text().splitlines()
+    assert len(rows) == 7
+    for client in site.numbers:
+        assert client not in json.dumps(final["test_clients"])
+    summed = sum(scores["samples"] for scores in final["test_clients"].values())
+    assert summed == sum(_own_total(tmp_path / client) for client in site.numbers)
+
+
+def _own_total(node: Path) -> int:
+    """Test samples of the node's last evaluation, as it wrote them down itself."""
+    return sum(json.loads((node / "scores.jsonl").read_text().splitlines()[-1])["test.total"])
 
 
 def test_too_few_nodes_are_told_in_one_sentence(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from feddag.experiment.listing import hyper_parameters, settings, table_of
 from feddag.experiment.overrides import override
 from feddag.experiment.recipes import RECIPES
 from feddag.experiment.settings import Experiment
-from feddag.runs.simulate import build
+from feddag.runs.simulate import build, run
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
@@ -83,6 +83,8 @@ def parsed(words: list[str]) -> dict:
 
 def check_setting(assignment: str, method: str) -> None:
     """A `key=value` of `--set`: a known key, and a value that is allowed (other than one from the data)."""
+    if "my_module:" in assignment:  # a user's own, which test_python_snippets_run tries
+        return
     owner, _, rest = assignment.partition(".")
     if owner in ALGORITHMS:  # of `feddag compare`
         method, assignment = owner, f"algorithm.{rest}"
@@ -98,7 +100,8 @@ def test_feddag_commands_parse_and_their_settings_are_known(page: Path) -> None:
     for args in commands(page, "feddag"):
         values = parsed(args)
         if args[0] == "list":
-            assert values["kind"] == "all" or table_of(values["kind"])
+            own = values["kind"].startswith("my_module:")
+            assert own or values["kind"] == "all" or table_of(values["kind"])
         if args[0] == "compare":
             methods = [name for name in values["names"] or () if "." not in name]
             assert set(methods) <= ALGORITHMS.keys()
@@ -182,6 +185,8 @@ def test_the_citation_names_the_version_of_the_package() -> None:
         "README.md",
         "docs/feddag.md",
         "docs/own-network.md",
+        "docs/plug-ins.md",
+        "docs/python.md",
         "docs/use-the-models.md",
         "feddag/native/README.md",
     ],
@@ -200,6 +205,17 @@ def test_python_snippets_run(name: str, tmp_path: Path, monkeypatch: pytest.Monk
         assert len(names["done"].clients) == 5
     if "found" in names:  # the comment behind the last line of both examples
         assert names["found"].labels_.tolist() == [0] * 4 + [1] * 4
+    if "MyMethod" in names:
+        (tmp_path / "my_module.py").write_text("\n".join(snippets))
+        monkeypatch.syspath_prepend(tmp_path)
+        settings_ = {
+            "data": "my_module:load",
+            "partition": "my_module:deal",
+            "algorithm": "my_module:MyMethod",
+        }
+        settings_ |= {"num_clients": 3, "num_rounds": 1, "fraction_train": 1.0, "engine": "inline"}
+        assert run(Experiment.from_settings(settings_), folder=tmp_path / "run").finished
+        assert table_of("my_module:MyMethod") == [("step", "0.5", "part of the way")]
     if "make" in names:
         (tmp_path / "my_net.py").write_text(snippets[0])
         monkeypatch.syspath_prepend(tmp_path)

@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from feddag.learning.hints import stalled
+from feddag.learning.hints import diverged, stalled
 
 
 def test_a_loss_that_stays_near_chance_gets_a_hint() -> None:
@@ -35,3 +35,13 @@ def test_the_hint_is_given_once_and_not_after_a_single_evaluation() -> None:
 
 def test_a_single_class_has_no_chance_to_be_near_of() -> None:
     assert stalled([0.0, 0.0], 1) == ""
+
+
+def test_a_training_that_diverged_is_told_to_lower_the_learning_rate() -> None:
+    gone = "field 'update': expected finite numbers, got nan at position 7"
+    huge = "field 'update': expected numbers from -1e+12 to 1e+12, got -2.7e+14"
+    assert "training diverged: 2 of 4 clients" in diverged([gone, huge], 4)
+    assert "lower training.lr" in diverged([gone], 1)
+    assert diverged([gone], 3) == ""  # one client's own trouble
+    assert diverged(["power cut", "power cut"], 2) == ""
+    assert diverged([], 0) == ""

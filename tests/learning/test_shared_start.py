@@ -182,10 +182,13 @@ def test_who_leaves_keeps_its_own_step_and_the_others_are_averaged_without_it() 
 
 
 def test_after_the_shared_rounds_a_cluster_needs_evidence_to_stay() -> None:
-    lacks = {"a": 0.1, "b": -0.1, "c": 0.0}
-    server = ToyServer(lacks, round=5)
-    assert values_after(server) == ([8.0, 2.0, 6.0], (1,))
+    server = ToyServer({"a": -0.1, "b": -0.1, "c": 0.0}, round=5)
+    assert values_after(server) == ([3.5, 3.5, 6.0], (0, 1))  # (10 · 8 + 30 · 2) / 40
     assert {r.enough for r in server.asked.values()} == {1.0}, "the shared step must now be the better one"
+
+
+def test_nobody_shares_alone() -> None:
+    assert values_after(ToyServer({"a": 0.1, "b": -0.1, "c": 0.1})) == ([8.0, 2.0, 6.0], ())
 
 
 def test_between_the_checks_nobody_is_asked_and_all_share() -> None:

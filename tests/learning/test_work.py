@@ -2,6 +2,7 @@
 """Counting the work of clients, and what a table needs to compare runs fairly."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,11 +10,12 @@ import pytest
 from feddag.core import codec
 from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.engine import Answer
+from feddag.engines.inline import InlineEngine
 from feddag.learning.evaluation import Evaluate, Scores, evaluate, proportional_accuracy
 from feddag.learning.sgd import sgd
 from tests.algorithms.helpers import fresh
 from tests.contracts.toys import play, toy
-from tests.support.toys import blob_site, toy_client
+from tests.support.toys import blob_site, toy_client, toy_server
 
 LOCAL = LocalTraining(local_epochs=3, batch_size=8, lr=0.1)
 
@@ -62,3 +64,32 @@ def test_who_adapts_before_use_is_not_trained_a_second_time() -> None:
     once, before = evaluate(plain, client), evaluate(adapted, client)
     assert before.test_after is not None
     assert codec.digest(before.test_after) == codec.digest(once.test_after) == codec.digest(before.test)
+
+
+@pytest.mark.parametrize("name", ["feddag", "fblg"])
+def test_rounds_that_the_start_has_spent_ask_nobody(name: str) -> None:
+    prepared = toy(name)
+    state = play(prepared, rounds=0).states[0]
+    engine = InlineEngine(prepared.site)
+    warmup = {"feddag": 2, "fblg": 1}[name]
+    for round_ in range(1, 5):
+        asked: list[str] = []
+        server = toy_server(
+            prepared.site,
+            engine,
+            clients=prepared.trainable,
+            cohort=prepared.trainable[:3],
+            round=round_,
+            num_rounds=4,
+            on_answers=lambda task, _, answers, asked=asked: asked.append(task.name),
+        )
+        prepared.algorithm.round(state, server)
+        assert bool(asked) == (round_ > warmup)
+
+
+def test_one_round_always_remains() -> None:
+    prepared = toy("feddag")
+    make = partial(toy_server, prepared.site, InlineEngine(prepared.site), clients=("a",), cohort=("a",))
+    assert not make(round=1, num_rounds=1).spent(2)
+    assert make(round=1, num_rounds=2).spent(2)
+    assert not make(round=2, num_rounds=2).spent(2)

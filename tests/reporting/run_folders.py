@@ -70,19 +70,23 @@ class FolderMaker:
         about |= {"notes": {}, "time": "2026-01-01T00:00:00+0000", "machine": {"cores": 2}}
         self._write(event="started", clients=len(self.names), **about)
         self._exchange(0, "sign", self.names)
-        self._write(event="start", round=0, cohort=self.names, digest="", notes={}, seconds=1.0)
+        self._write(event="start", round=0, cohort=self.names, digest="", notes={}, waited=0.4, seconds=1.0)
+        if self.labels:
+            self._write(event="clusters", round=0, clusters=self.labels)
 
     def _exchange(self, round_: int, task: str, cohort: Sequence[str]) -> None:
         failed = {cohort[0]: "the client was too slow"} if self.failures and round_ % 2 else {}
-        about = {"round": round_, "task": task, "phase": PHASES[task], "clients": len(cohort)}
-        cost = {"bytes_down": 1000 * len(cohort), "bytes_up": 500 * len(cohort), "seconds": 0.1}
+        about = {"round": round_, "task": task, "clients": len(cohort)}
+        n = len(cohort)
+        cost: dict[str, Any] = {"bytes_down": 1000 * n, "bytes_up": 500 * n}
+        cost["phases"] = {PHASES[task]: [1000 * n, 500 * n, 0.01 * n]}
         seconds = dict.fromkeys(cohort, 0.01)
         self._write(event="exchange", **about, failures=failed, **cost, client_seconds=seconds)
 
     def round(self, round_: int) -> None:
         cohort = self.names[:: 2 if len(self.names) > 3 else 1]
         self._exchange(round_, "train_dual", cohort)
-        self._write(event="round", round=round_, cohort=cohort, digest="", notes={}, seconds=0.5)
+        self._write(event="round", round=round_, cohort=cohort, digest="", notes={}, waited=0.3, seconds=0.5)
         self._exchange(round_, "evaluate", self.names)
         self._write(**self._scores("evaluation", round_))
 

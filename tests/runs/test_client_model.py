@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A client's model that is read back predicts what was scored in the run, whatever the method."""
+"""A client's model that is read back; that it predicts what was scored is a contract of every method."""
 
 import json
 from pathlib import Path
@@ -11,20 +11,7 @@ from feddag.core.errors import InvalidInput
 from feddag.experiment.recipes import RECIPES
 from feddag.runs.client_model import SavedModels
 from feddag.runs.run import load_run
-from feddag.runs.simulate import build, run
-from tests.contracts.toys import every_algorithm, experiment
-
-
-@every_algorithm
-def test_predictions_are_those_of_the_final_evaluation_to_the_bit(name: str, tmp_path: Path) -> None:
-    done = run(experiment(name, num_rounds=2), folder=tmp_path / "run")
-    federation = build(experiment(name)).federation
-    for row in done.client_rows:
-        model, held_out = done.model(row["client"]), federation.examples(row["client"], "test")
-        right = model.predict(held_out.x) == np.array(model.classes)[held_out.y]
-        assert np.mean(right) == float(row["accuracy"]), row
-        assert model.loss(held_out.x, held_out.y) == pytest.approx(float(row["loss"]), rel=1e-12)
-        assert model.predict_proba(held_out.x).sum(1) == pytest.approx(np.ones(len(held_out)))
+from feddag.runs.simulate import run
 
 
 @pytest.fixture(scope="module")

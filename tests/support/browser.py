@@ -117,6 +117,7 @@ class Browser:
             deviceScaleFactor=1,
             mobile=False,
         )
+        page.call("Performance.enable", timeDomain="threadTicks")
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         page.call("Emulation.setEmulatedMedia", features=[scheme])
         started = time.monotonic()
@@ -156,6 +157,11 @@ class Page:
         if "exceptionDetails" in found:
             raise RuntimeError(found["exceptionDetails"].get("exception", {}).get("description", "?"))
         return found["result"].get("value")
+
+    def processor_seconds(self) -> float:
+        """Processor time that the page's main thread has used, in which scripts run and pages are drawn."""
+        found = self.call("Performance.getMetrics")["metrics"]
+        return next(metric["value"] for metric in found if metric["name"] == "TaskDuration")
 
     def screenshot(self, path: Path, whole: bool = True) -> None:
         """A picture of the page."""

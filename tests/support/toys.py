@@ -5,18 +5,16 @@ import os
 import signal
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from feddag.core.algorithm import Server
-from feddag.core.engine import Engine, Exchange
+from feddag.contracts.toys import toy_server as toy_server
+from feddag.core.engine import Exchange
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
 from feddag.core.task import Client, client_task
 from feddag.data.federation import Federation, Pool, Share, Source
-from feddag.engines.inline import InlineEngine
 from feddag.engines.perform import Site, open_site
 
 
@@ -48,14 +46,6 @@ def blobs(
 def blob_site(**options: object) -> Site:
     """The toy federation with a small dense network."""
     return open_site(blobs(**options), "mlp")  # type: ignore[arg-type]
-
-
-def toy_server(site: Site, engine: Engine | None = None, **changes: Any) -> Server:
-    """What an algorithm sees: everybody is there and takes part, unless `changes` say otherwise."""
-    clients = changes.pop("clients", site.federation.ids)
-    fields = {"clients": clients, "cohort": clients, "round": 0, "seed": Seed(0), "network": site.network}
-    fields |= {"engine": engine or InlineEngine(site), "problem": site.federation.problem}
-    return Server(**(fields | changes))
 
 
 def toy_client(site: Site, client: str = "c000", **memory: Params | np.ndarray) -> Client:

@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -58,13 +58,12 @@ class Watch:
             return None
         if id_ in self._whole and run.row["status"] == "finished":
             return self._whole[id_]
-        found = read_run(run.folder, run.label)
-        if run.row["status"] == "finished":
-            self._whole[id_] = found
-            while len(self._whole) > KEPT:
-                del self._whole[next(iter(self._whole))]
-            return found
-        return replace(found, log=run.follower.log)
+        if run.row["status"] != "finished":
+            return read_run(run.folder, run.label, run.follower.log)
+        found = self._whole[id_] = read_run(run.folder, run.label)
+        while len(self._whole) > KEPT:
+            del self._whole[next(iter(self._whole))]
+        return found
 
     def _search(self) -> None:
         now = self.clock()
@@ -171,4 +170,4 @@ def _live_row(run: Watched) -> dict[str, Any]:
     last = log.evaluations[-1].test.get("accuracy") if log.evaluations else None
     row = _settings(run.folder) | {"round": max(log.round, 0), "accuracy": last}
     row |= {"bytes": log.bytes_down + log.bytes_up, "seconds": round(log.seconds, 2)}
-    return row | {"failures": log.num_failures, "clusters": log.notes.get(0, {}).get("num_clusters")}
+    return row | {"failures": log.num_failures, "clusters": len(set(log.clusters.values())) or None}

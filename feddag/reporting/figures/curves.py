@@ -29,10 +29,11 @@ def curves_figure(
     outcomes: Sequence[Outcome], methods: Sequence[str], settings: Sequence[str], metric: Metric
 ) -> "Figure":
     """One column per setting, rounds above and megabytes below; bands are deviations over seeds."""
-    from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    figure = Figure(figsize=(1.5 + 4.5 * len(settings), 7), layout="constrained")
+    from feddag.reporting.figures.save import NotebookFigure
+
+    figure = NotebookFigure(figsize=(1.5 + 4.5 * len(settings), 7), layout="constrained")
     axes = figure.subplots(2, len(settings), squeeze=False, sharey=True)
     handles: dict[str, Any] = {}
     for column, setting in enumerate(settings):

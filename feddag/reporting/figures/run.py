@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from feddag.core.errors import InvalidInput
+from feddag.reporting.figures.save import NotebookFigure
 from feddag.reporting.text import figure_label
 
 NAMES_SHOWN = 60  # clients that have their name below their bar
@@ -18,7 +19,7 @@ def accuracy_figure(rows: Sequence[Mapping[str, str]]) -> Figure:
     scored = [row for row in rows if row["accuracy"]]
     if not scored:
         raise InvalidInput("no round was evaluated yet: there is nothing to plot")
-    figure = Figure(figsize=(7, 4), layout="constrained")
+    figure = NotebookFigure(figsize=(7, 4), layout="constrained")
     axes = figure.subplots()
     rounds = [int(row["round"]) for row in scored]
     for column, label in (("accuracy", "accuracy"), ("balanced_accuracy", "balanced accuracy")):
@@ -40,7 +41,7 @@ def clients_figure(rows: Sequence[Mapping[str, str]]) -> Figure:
     if not scored:
         raise InvalidInput("no client was scored: there is nothing to plot")
     ordered = sorted(scored, key=lambda row: (int(row["cluster"] or -1), -float(row["accuracy"])))
-    figure = Figure(figsize=(max(5.0, min(14.0, 1.5 + 0.22 * len(ordered))), 4), layout="constrained")
+    figure = NotebookFigure(figsize=(max(5.0, min(14.0, 1.5 + 0.22 * len(ordered))), 4), layout="constrained")
     axes = figure.subplots()
     clusters = list(dict.fromkeys(row["cluster"] for row in ordered))
     for number, cluster in enumerate(clusters):
@@ -65,7 +66,7 @@ def cost_figure(rows: Sequence[Mapping[str, Any]]) -> Figure:
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     if not tasks:
         raise InvalidInput("nobody was asked anything yet: there is nothing to plot")
-    figure = Figure(figsize=(7, 1.2 + 0.45 * len(tasks)), layout="constrained")
+    figure = NotebookFigure(figsize=(7, 1.2 + 0.45 * len(tasks)), layout="constrained")
     axes = figure.subplots()
     for shift, column, label in ((-0.2, "bytes_down", "to clients"), (0.2, "bytes_up", "from clients")):
         sums = [sum(row[column] for row in rows if row["task"] == task) / 1e6 for task in tasks]

@@ -11,6 +11,17 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 
+class NotebookFigure(Figure):
+    """A figure that shows itself in a notebook, with whatever backend matplotlib has there."""
+
+    def _repr_png_(self) -> bytes:
+        FigureCanvasAgg(self)
+        buffer = io.BytesIO()
+        with _unknown_letters_allowed():
+            self.savefig(buffer, dpi=100, format="png")
+        return buffer.getvalue()
+
+
 def save_png(figure: Figure, path: Path, dpi: int = 130, **options: Any) -> None:
     """Save a figure as PNG."""
     FigureCanvasAgg(figure)

@@ -80,13 +80,20 @@ class Maker:
     def section(self, runs: Sequence[Any]) -> Section | None:
         """The section; None where no run has anything to show."""
         if not self.per_run:
-            block = self.make(runs)
+            block = self._made(runs)
             return Section(self.key, self.title, (block,)) if block is not None else None
-        made = [(run, self.make(run)) for run in runs]
+        made = [(run, self._made(run)) for run in runs]
         blocks = [
             _headed(block, run.label if len(runs) > 1 else "") for run, block in made if block is not None
         ]
         return Section(self.key, self.title, blocks) if blocks else None
+
+    def _made(self, what: Any) -> Block | None:
+        """A part that cannot be made, for example from damaged files, must not cost anyone the page."""
+        try:
+            return self.make(what)
+        except Exception as error:
+            return Block([f"This part could not be made: {type(error).__name__}: {error}."])
 
 
 def _headed(block: Block, heading: str) -> Block:

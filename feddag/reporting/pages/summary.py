@@ -66,3 +66,16 @@ def _percent(share: float | None) -> str:
 
 def _megabytes(result: Mapping[str, Any]) -> str:
     return f"{(result['bytes_down'] + result['bytes_up']) / 1e6:,.1f}"
+
+
+def comparison_summary(folder: str, rows: Sequence[Mapping[str, str]], metric: str) -> str:
+    """The methods of a comparison, one line each."""
+    cells = []
+    for row in rows:
+        mean, spread = row[f"{metric}_mean"], row[f"{metric}_std"]
+        score = f"{_percent(float(mean))} ± {100 * float(spread or 0):.2f}" if mean else "–"
+        megabytes = f"{float(row['bytes']) / 1e6:,.1f}" if row["bytes"] else "–"
+        cells.append([row["setting"], row["method"], row["seeds"], score, row["verdict"], megabytes])
+    columns = ["setting", "method", "seeds", metric.replace("_", " "), "against the first", "MB"]
+    content = {"folder": folder, "metric": metric.replace("_", " "), "columns": columns, "rows": cells}
+    return render("summary.html", content)

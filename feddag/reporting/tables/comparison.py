@@ -74,6 +74,11 @@ class Difference:
     low: float | None = None
     high: float | None = None
 
+    def scaled(self, factor: float) -> "Difference":
+        """The same in another unit."""
+        ends = (None if end is None else end * factor for end in (self.low, self.high))
+        return Difference(self.mean * factor, *ends)
+
     @property
     def verdict(self) -> str:
         """Nothing is called better inside the interval."""

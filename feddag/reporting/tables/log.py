@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 Event = dict[str, Any]
-TIMES = frozenset({"seconds", "time", "written", "client_seconds"})  # may differ between equal runs
+# What may differ between equal runs.
+TIMES = frozenset({"seconds", "time", "written", "client_seconds", "phases", "waited"})
 UNREPEATABLE = frozenset({"started", "resumed", "warning"})  # events about one process, not about the run
 COLUMNS = (
     "round", "accuracy", "accuracy_std", "balanced_accuracy", "balanced_accuracy_std", "loss",

@@ -31,12 +31,12 @@ class Evaluation:
 
 @dataclass
 class Cost:
-    """What one kind of work cost: bytes, seconds that clients computed, seconds that passed meanwhile."""
+    """What one phase cost: bytes, seconds that clients computed, seconds that the server computed."""
 
     bytes_down: int = 0
     bytes_up: int = 0
     client_seconds: float = 0.0
-    seconds: float = 0.0
+    server_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class RunLog:
     num_failures: int = 0
     warnings: list[str] = field(default_factory=list)
     lines: list[str] = field(default_factory=list)  # the log in words, the newest last
+    clusters: dict[str, int] = field(default_factory=dict)  # client → cluster, as far as the method tells
     notes: dict[int, Mapping[str, Any]] = field(default_factory=dict)  # round → what the method noted
     story: Story = field(default_factory=Story)  # who joined, left and changed
 
@@ -92,7 +93,6 @@ class RunLog:
             total.bytes_down += cost.bytes_down
             total.bytes_up += cost.bytes_up
             total.client_seconds += cost.client_seconds
-            total.seconds += cost.seconds
         if not evaluation:
             self.bytes_down += event["bytes_down"]
             self.bytes_up += event["bytes_up"]
@@ -106,6 +106,9 @@ class RunLog:
         self.round = event["round"]
         self.seconds += event["seconds"]
         self.rounds.append((event["round"], event["seconds"], len(event["cohort"])))
+        if "waited" in event:  # what is not spent waiting for clients is the server's own work
+            own = self.costs.setdefault("averaging" if event["round"] else "clustering", Cost())
+            own.server_seconds += max(0.0, event["seconds"] - event["waited"])
         if event.get("notes"):
             self.notes[event["round"]] = event["notes"]
         name = f"round {event['round']}" if event["round"] else "start"
@@ -118,6 +121,11 @@ class RunLog:
         accuracy = event["test"].get("accuracy")
         if accuracy is not None:
             self._say(f"round {event['round']}: accuracy {100 * accuracy:.2f}%")
+
+    def _on_clusters(self, event: Event) -> None:
+        self.clusters = {**self.clusters, **event["clusters"]}
+
+    _on_standing = _on_clusters  # the same in runs whose clients come, go and change
 
     def _on_warning(self, event: Event) -> None:
         self.warnings.append(event["text"])
@@ -147,10 +155,12 @@ class RunLog:
 
 
 def _phases(event: Event) -> dict[str, Cost]:
-    """What one question cost, by phase; old logs name only the task."""
+    """What one question cost, by phase; older logs name only the task."""
+    if "phases" in event:
+        return {phase: Cost(*amounts) for phase, amounts in event["phases"].items()}
     seconds = sum(event.get("client_seconds", {}).values())
-    whole = Cost(event["bytes_down"], event["bytes_up"], seconds, event.get("seconds", 0.0))
-    return {event.get("phase") or event["task"]: whole}
+    phase = "evaluation" if event["task"] == "evaluate" else event["task"]
+    return {phase: Cost(event["bytes_down"], event["bytes_up"], seconds)}
 
 
 @dataclass

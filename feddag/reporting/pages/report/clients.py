@@ -47,7 +47,7 @@ def distribution(runs: Sequence[RunData]) -> Block | None:
     )
     plot = Plot("clients", "Accuracy of every client", traces, layout)
     if len(runs) > 1:
-        return Block([f"{words[0].upper()}{words[1:]}. A curve further to the right is better."], [plot])
+        return Block([f"{words}. A curve further to the right is better."], [plot])
     run = next(run for run in runs if run.label in lows)
     sentence = f"{words[0].upper()}{words[1:]}. Each step of the curve is a client."
     return Block([sentence], [plot, _boxes(run)], [worst(run)])
@@ -91,7 +91,10 @@ def worst(run: RunData) -> Table:
         row: Mapping[str, str] = rows_of.get(client, {})
         cells: list[Any] = [client]
         cells += [run.labels.get(client)] if run.labels else []
-        cells += [scores[client], int(row["test_samples"]) if row.get("test_samples") else None]
+        cells += [
+            scores[client],
+            int(row["test_samples"]) if row.get("test_samples", "").isdecimal() else None,
+        ]
         if run.holdings:
             counts = run.holdings.counts.get(client, ())
             cells += [sum(counts), main_classes(counts, run.holdings.class_names)]

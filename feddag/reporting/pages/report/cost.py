@@ -19,6 +19,7 @@ PHASES = (
     "primary",
     "secondary",
     "training",
+    "averaging",
     "evaluation",
 )  # in this order
 FAILURES_SHOWN = 40
@@ -49,10 +50,11 @@ def phases(runs: Sequence[RunData]) -> Block | None:
             "yaxis": names,
             "hovermode": "closest",
         }
-        layout |= {"legend": {"y": -0.35}, "showlegend": True}
+        legend = {"y": 1.04, "yanchor": "bottom", "traceorder": "normal"}
+        layout |= {"legend": legend, "showlegend": True, "margin": {"l": 20, "r": 14, "t": 70, "b": 44}}
         if traces:
-            plots.append(Plot(f"cost-{key}", title, traces, layout, 210 + 30 * len(started)))
-    return Block([_sentence(started, order)], plots, [_table(started, order)])
+            plots.append(Plot(f"cost-{key}", title, traces, layout, 220 + 34 * len(started)))
+    return Block([_sentence(started)], plots, [_table(started, order)])
 
 
 _COSTS = (
@@ -64,37 +66,39 @@ _COSTS = (
     ),
     (
         "seconds",
-        "Seconds that clients computed",
-        "seconds, all clients together",
-        lambda c: round(c.client_seconds, 4),
+        "Seconds of computing by phase",
+        "seconds, all clients and the server together",
+        lambda c: round(c.client_seconds + c.server_seconds, 4),
     ),
 )
 
 
-def _sentence(runs: Sequence[RunData], order: Sequence[str]) -> str:
-    """The most expensive phase of the first run."""
-    costs = runs[0].log.costs
-    most = max(costs, key=lambda p: costs[p].bytes_down + costs[p].bytes_up)
-    total = sum(c.bytes_down + c.bytes_up for c in costs.values())
-    share = (costs[most].bytes_down + costs[most].bytes_up) / total if total else 0
+def _sentence(runs: Sequence[RunData]) -> str:
+    """What the first run sent most bytes for; evaluation is told apart, because its cost is not counted."""
+    sent = {phase: cost.bytes_down + cost.bytes_up for phase, cost in runs[0].log.costs.items()}
+    evaluation = sent.pop("evaluation", 0)
+    total, most = sum(sent.values()), max(sent, key=lambda phase: sent[phase], default="")
+    if not total:
+        return "Nothing was sent but for evaluation, which does not count."
     name = f"{runs[0].label}: " if len(runs) > 1 else ""
-    return (
-        f"{name}most bytes are sent for {most} ({share:.0%} of {human_bytes(total)}). "
-        "Evaluation is shown here, but the cost of a run does not count it."
-    )
+    words = f"{name}{human_bytes(total)} were sent, {sent[most] / total:.0%} of them for {most}."
+    if evaluation:
+        words += f" Evaluation sent {human_bytes(evaluation)} more; the cost of a run does not count it."
+    return words
 
 
 def _table(runs: Sequence[RunData], order: Sequence[str]) -> Table:
     columns = [Column("run")] if len(runs) > 1 else []
     columns += [Column("phase"), Column("to clients", "bytes"), Column("to the server", "bytes")]
-    columns += [Column("client seconds", "seconds")]
+    columns += [Column("clients computed", "seconds"), Column("the server computed", "seconds")]
     rows = []
     for run in runs:
         for phase in order:
             cost = run.log.costs.get(phase)
             if cost is not None:
                 name = [run.label] if len(runs) > 1 else []
-                rows.append([*name, phase, cost.bytes_down, cost.bytes_up, cost.client_seconds])
+                amounts = (cost.bytes_down, cost.bytes_up, cost.client_seconds, cost.server_seconds)
+                rows.append([*name, phase, *(amount or None for amount in amounts)])
     return Table(columns, rows)
 
 

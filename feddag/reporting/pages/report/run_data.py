@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run folder holds, finished or not, as the sections of a report take it."""
 
+import csv
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +13,7 @@ import numpy as np
 
 from feddag.core.errors import InvalidInput
 from feddag.reporting.pages.section import Block, load_block
-from feddag.reporting.tables.clients import read_clients
+from feddag.reporting.tables.clients import COLUMNS, read_clients
 from feddag.reporting.tables.run_log import Evaluation, RunLog, read_run_log
 from feddag.reporting.text import csv_cell
 
@@ -86,13 +87,14 @@ class RunData:
         return names, scores_NE
 
 
-def read_run(folder: Path, label: str = "") -> RunData:
-    """Everything a folder holds; InvalidInput if it is no run folder."""
+def read_run(folder: Path, label: str = "", log: RunLog | None = None) -> RunData:
+    """Everything a folder holds; InvalidInput if it is no run folder. `log`: where it was read already."""
     if not (folder / "experiment.json").is_file():
         raise InvalidInput(f"{folder} is not a run folder: it has no experiment.json")
-    log = read_run_log(folder / "events.jsonl")
+    log = log or read_run_log(folder / "events.jsonl")
     known = {csv_cell(client): client for e in log.evaluations[-1:] for client in e.clients}
-    rows = [{**row, "client": known.get(row["client"], row["client"])} for row in read_clients(folder)]
+    rows = [{**row, "client": known.get(row["client"], row["client"])} for row in _client_rows(folder)]
+    labels = {row["client"]: int(row["cluster"]) for row in rows if row["cluster"].isdigit()}
     return RunData(
         folder=folder,
         label=label or folder.name,
@@ -102,14 +104,25 @@ def read_run(folder: Path, label: str = "") -> RunData:
         rows=rows,
         holdings=read_holdings(folder / HOLDINGS),
         clustering=load_block(folder / CLUSTERING_BLOCK),
-        labels={row["client"]: int(row["cluster"]) for row in rows if row["cluster"].isdigit()},
+        labels=labels if rows else log.clusters,
     )
+
+
+def _client_rows(folder: Path) -> list[dict[str, str]]:
+    """The rows of clients.csv; none if they are damaged."""
+    try:
+        rows = read_clients(folder)
+        return rows if all(isinstance(row.get(name), str) for row in rows for name in COLUMNS) else []
+    except (OSError, ValueError, csv.Error):
+        return []
 
 
 def read_holdings(path: Path) -> Holdings | None:
     """Who holds what; None where nobody wrote it down."""
     found = _json(path)
     try:
+        if len({len(row) for row in found["counts"].values()}) > 1:
+            return None
         return Holdings(
             class_names=[str(name) for name in found["class_names"]],
             counts={str(client): [int(n) for n in row] for client, row in found["counts"].items()},

@@ -43,16 +43,18 @@ def settings(run: RunData) -> Block | None:
         "network": about.get("model"),
         **{f"machine: {name}": value for name, value in machine.items()},
     }
-    rows = [
-        [name, value if isinstance(value, str) else json.dumps(value)]
-        for name, value in facts.items()
-        if value
-    ]
+    rows = [[name, _words(value)] for name, value in facts.items() if value]
     return Block(
-        ["Save this text as mine.toml; `feddag run mine.toml` then makes the same run again."],
+        ["Save this text as mine.toml: the command feddag run mine.toml then makes the same run again."],
         tables=[Table([Column("about"), Column("")], rows)] if about else (),
         code=as_toml(run.settings),
     )
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name} {_words(inside)}" for name, inside in value.items())
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def as_toml(settings: Mapping[str, Any]) -> str:

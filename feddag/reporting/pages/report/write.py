@@ -7,7 +7,16 @@ from typing import Any
 
 from feddag.core.files import write_durably
 from feddag.reporting.pages.render import plots_json, render_interactive
-from feddag.reporting.pages.report import accuracy, clients, clusters, cost, lifecycle, overview, settings
+from feddag.reporting.pages.report import (
+    accuracy,
+    clients,
+    clusters,
+    cost,
+    lifecycle,
+    overview,
+    privacy,
+    settings,
+)
 from feddag.reporting.pages.report.run_data import RunData
 from feddag.reporting.pages.section import Maker, Plot, Section
 
@@ -21,6 +30,7 @@ SECTIONS = (
     Maker("clusters", "Clusters", clusters.curves),
     Maker("classes", "Classes", clusters.classes),
     Maker("why", "Why these clusters", clusters.why),
+    Maker("privacy", "What left whom", privacy.block),
     Maker("cost", "Cost", cost.phases, per_run=False),
     Maker("rounds", "Rounds", cost.rounds_block),
     Maker("failures", "Failures", cost.failures),

@@ -2,7 +2,8 @@
 page = JSON.parse(document.getElementById("plots").textContent);
 
 async function unpackPlotly() {
-  const packed = Uint8Array.from(atob(document.getElementById("plotly").textContent.trim()), c => c.charCodeAt(0));
+  const text = atob(document.getElementById("plotly").textContent.trim()), packed = new Uint8Array(text.length);
+  for (let i = 0; i < text.length; i++) packed[i] = text.charCodeAt(i);
   const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
   const script = document.createElement("script");
   script.textContent = await new Response(stream).text(); // the policy knows the SHA-256 of this text

@@ -10,16 +10,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from feddag.core.errors import InvalidInput
 from feddag.reporting.pages.clustering import PlantedTruth, write_clustering_page
 from feddag.reporting.pages.report.run_data import labelled, read_run
 from feddag.reporting.pages.report.settings import as_toml
 from feddag.reporting.pages.report.write import SECTIONS, report_html
-from feddag.reporting.pages.section import load_block, save_block
+from feddag.reporting.pages.section import Block, Maker, load_block, save_block
 from feddag.reporting.pages.why import MOST_CELLS, thinned, why_block
-from feddag.runs.report import write_report_of
-from tests.reporting.run_folders import run_folder
+from feddag.runs.report import called_apart, write_report_of
+from tests.reporting.run_folders import FolderMaker, run_folder
 from tests.reporting.toys import clients, full_clustering
 
 
@@ -70,6 +72,19 @@ def test_a_finished_run_has_every_section_that_is_for_one_run(whole) -> None:
     # The toy has no clustering to explain, and nobody joins or leaves.
     for_several = {"runs", "differences", "why", "lifecycle"}
     assert whole.sections == [maker.key for maker in SECTIONS if maker.key not in for_several]
+
+
+def test_every_part_of_a_sound_run_can_be_made(whole) -> None:
+    assert "could not be made" not in whole.text
+
+
+def test_a_part_that_cannot_be_made_does_not_cost_the_page(tmp_path: Path) -> None:
+    broken = Maker("odd", "Odd", lambda run: Block(code=1 / 0))  # type: ignore[arg-type]
+    section = broken.section([read_run(run_folder(tmp_path / "run"))])
+    assert section is not None
+    assert section.blocks[0].sentences == [
+        "This part could not be made: ZeroDivisionError: division by zero."
+    ]
 
 
 def test_the_answer_comes_first_and_agrees_with_the_log(whole) -> None:
@@ -211,3 +226,72 @@ def test_a_map_of_many_clients_is_averaged_over_neighbours() -> None:
 def test_a_clustering_of_few_clients_gives_a_block_without_empty_plots(n: int) -> None:
     for plot in why_block(full_clustering(n)).plots:
         assert all(len(trace.get("x", [])) > 0 for trace in plot.data)
+
+
+# -- cost by phase -----------------------------------------------------------------------------------------
+
+
+def test_the_cost_of_every_phase_is_shown_with_the_servers_own_work(whole) -> None:
+    bytes_, seconds = whole.plots["cost-bytes"]["data"], whole.plots["cost-seconds"]["data"]
+    # 6 clients sign; in 4 rounds 3 clients train; 6 clients are evaluated 4 times; 1,500 bytes each.
+    assert {t["name"]: t["x"] for t in bytes_} == {
+        "signature": [0.009], "primary": [0.018], "evaluation": [0.036],
+    }  # fmt: skip
+    assert {t["name"]: t["x"] for t in seconds} == {
+        "signature": [0.06], "clustering": [0.6], "primary": [0.12], "averaging": [0.8], "evaluation": [0.24],
+    }  # fmt: skip
+
+
+def test_an_unfinished_run_shows_its_clusters(tmp_path: Path) -> None:
+    page = report(run_folder(tmp_path / "run", until=2, clusters=3))
+    assert [t["name"] for t in page.plots["clusters"]["data"]] == [f"cluster {z} (2)" for z in range(3)]
+
+
+def test_runs_are_called_by_what_tells_them_apart(tmp_path: Path) -> None:
+    def names(*of: tuple[str, int]) -> list[str]:
+        made = [
+            FolderMaker(tmp_path / f"{k}", method=method, seed=seed).folder
+            for k, (method, seed) in enumerate(of)
+        ]
+        return [run.label for run in called_apart([read_run(folder) for folder in made])]
+
+    assert names(("fedavg", 1), ("feddag", 1)) == ["fedavg", "feddag"]
+    assert names(("feddag", 1), ("feddag", 2)) == ["feddag, seed 1", "feddag, seed 2"]
+    assert names(("feddag", 1), ("feddag", 1)) == ["feddag: 0", "feddag: 1"]
+
+
+# -- damage ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def damaged(tmp_path_factory) -> Path:
+    folder = run_folder(tmp_path_factory.mktemp("damaged") / "run", clients=3, rounds=2, failures=True)
+    (folder / "clustering").mkdir()
+    save_block(folder / "clustering" / "report.json", why_block(full_clustering(3)))
+    return folder
+
+
+FILES = [
+    "experiment.json",
+    "events.jsonl",
+    "clients.csv",
+    "result.json",
+    "data.json",
+    "clustering/report.json",
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(FILES), st.data())
+def test_a_damaged_file_gives_a_page_without_it(damaged: Path, name: str, data: st.DataObject) -> None:
+    path = damaged / name
+    whole = path.read_bytes()
+    at = data.draw(st.integers(0, len(whole) - 1))
+    how = data.draw(st.sampled_from(["cut", "replace", "drop"]))
+    noise = data.draw(st.binary(min_size=1, max_size=6))
+    end = b"" if how == "cut" else whole[at + (len(noise) if how == "replace" else 9) :]
+    try:
+        path.write_bytes(whole[:at] + (noise if how == "replace" else b"") + end)
+        assert report(damaged).sections
+    finally:
+        path.write_bytes(whole)

@@ -51,7 +51,11 @@ def clients_csv(
         notes = list(remarks.get(client, ()))
         if not served:
             notes.append("not scored" if client in report.get("unscored", ()) else "no test samples")
-        row = {"client": csv_cell(client), "cluster": clusters.get(client, ""), "model": files[client]}
+        row: dict[str, Any] = {
+            "client": csv_cell(client),
+            "cluster": clusters.get(client, ""),
+            "model": files[client],
+        }
         row |= {"test_samples": served.get("samples", 0) if served else "", "loss": served.get("loss", "")}
         row |= {metric: served.get(metric, "") for metric in METRICS}
         row |= {f"{metric}_after": after.get(metric, "") for metric in METRICS}

@@ -84,7 +84,9 @@ def rounds_of(method: str, rounds: int, fraction: float) -> int:
     return WARMUP + max(1, rounds // passes)  # in the first ones, the warm-up's, nobody is asked
 
 
-def play(setting: str, method: str, seed: int, extra: list[str], given: int = 0) -> dict[str, Any]:
+def play(
+    setting: str, method: str, seed: int, extra: list[str], given: int = 0, only_start: bool = False
+) -> dict[str, Any]:
     """One run, its scores and its cost."""
     rounds, groups, settings = SETTINGS[setting]
     rounds = given or rounds
@@ -110,6 +112,7 @@ def play(setting: str, method: str, seed: int, extra: list[str], given: int = 0)
             network=simulation.prepared.network,
             problem=simulation.federation.problem,
             num_rounds=rounds,
+            quorum=experiment.engine.quorum,  # a client whose training diverges is left out, as in every run
             purpose=purpose,
             on_answers=(lambda *_: None) if purpose == "evaluation" else record,
         )
@@ -118,7 +121,7 @@ def play(setting: str, method: str, seed: int, extra: list[str], given: int = 0)
 
     with single_threaded():
         state = algorithm.start(server(0, clients))
-        for round_ in range(1, rounds + 1):
+        for round_ in range(1, 1 if only_start else rounds + 1):
             generator = (Seed(seed) / "cohort" / round_).numpy()
             size = experiment.cohort_size(len(clients))
             drawn = sorted(map(str, generator.choice(clients, size=size, replace=False)))
@@ -130,13 +133,16 @@ def play(setting: str, method: str, seed: int, extra: list[str], given: int = 0)
     accuracy = {c: 100 * r.test.correct.sum() / max(r.test.total.sum(), 1) for c, r in replies.items()}
     planted = simulation.federation.groups
     by_group: dict[str, list[float]] = {}
+    samples: dict[str, int] = {}
     for c, value in accuracy.items():
         name = simulation.federation.group_names.get(planted.get(c, 0), str(planted.get(c, 0)))
         by_group.setdefault(name, []).append(value)
+        samples[name] = samples.get(name, 0) + len(simulation.federation.clients[c].train)
     row: dict[str, Any] = {
         "mean": float(np.mean([*accuracy.values()])),
         "worst": float(min(accuracy.values())),
         "groups": {name: float(np.mean(values)) for name, values in sorted(by_group.items())},
+        "samples": samples,
         "rounds": rounds,
         "epochs": cost["epochs"] / len(clients),
         "megabytes": cost["bytes"] / len(clients) / 1e6,
@@ -153,46 +159,44 @@ def play(setting: str, method: str, seed: int, extra: list[str], given: int = 0)
     return row
 
 
-def difference(values: np.ndarray) -> str:
+def difference(values: list[float]) -> str:
     """Mean and 95% interval of paired differences."""
     if len(values) < 2:
-        return f"{values.mean():+.1f}"
-    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values))
-    return f"{values.mean():+.1f} ± {half:.1f}"
+        return f"{values[0]:+.1f}" if values else "–"
+    half = stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
+    return f"{np.mean(values):+.1f} ± {half:.1f}"
 
 
 def table(setting: str, results: dict[str, dict[str, Any]]) -> str:
-    """The rows of one setting, as Markdown."""
+    """The rows of one setting, as Markdown; differences over the reference are paired by seed.
+
+    "lowest" is, for each seed, the planted group where the reference is worst; "fewest" the one that has the
+    fewest training samples.
+    """
     base = results.get(REFERENCE, {})
-    poorest = ""
-    if base:
-        names = next(iter(base.values()))["groups"]
-        poorest = min(
-            names, key=lambda name: float(np.mean([row["groups"].get(name, 0) for row in base.values()]))
-        )
-    lines = [
-        f"| {setting} | mean | over {REFERENCE} | poorest group ({poorest}) | over {REFERENCE} "
-        "| worst client | rounds | epochs a client | MB a client | clusters | ARI |",
-        "|---" * 11 + "|",
-    ]  # fmt: skip
+    samples = {s: row["samples"] for rows in results.values() for s, row in rows.items() if "samples" in row}
+    lowest = {s: min(row["groups"], key=row["groups"].__getitem__) for s, row in base.items()}
+    fewest = {s: min(of_s, key=of_s.__getitem__) for s, of_s in samples.items()}
+    titles = ["mean", "Δ mean", "Δ lowest", "Δ fewest", "worst client", "rounds", "epochs", "MB", "clusters"]
+    lines = [f"| {setting} | {' | '.join(titles)} | ARI |", "|---" * (len(titles) + 2) + "|"]
     for method, rows in results.items():
         seeds = sorted(rows)
         both = [s for s in seeds if s in base]
 
-        def column(key: str, rows: Any = rows, seeds: Any = seeds) -> np.ndarray:
-            return np.array([rows[s].get(key, math.nan) for s in seeds], dtype=float)
+        def column(key: str, rows: Any = rows, seeds: Any = seeds) -> float:
+            return float(np.mean([rows[s].get(key, math.nan) for s in seeds]))
 
-        means = np.array([rows[s]["mean"] - base[s]["mean"] for s in both])
-        poor = np.array([rows[s]["groups"].get(poorest, math.nan) for s in seeds])
-        gains = np.array([rows[s]["groups"][poorest] - base[s]["groups"][poorest] for s in both])
+        def gain(group: dict[str, str], rows: Any = rows, both: Any = both) -> str:
+            known = [s for s in both if s in group]
+            return difference([rows[s]["groups"][group[s]] - base[s]["groups"][group[s]] for s in known])
+
         clusters = " ".join(str(rows[s].get("clusters", "–")) for s in seeds)
-        lines.append(
-            f"| {method} | {column('mean').mean():.1f} | {difference(means) if len(both) else ''} "
-            f"| {poor.mean():.1f} | {difference(gains) if len(both) else ''} "
-            f"| {column('worst').mean():.1f} | {column('rounds').mean():.0f} | {column('epochs').mean():.0f} "
-            f"| {column('megabytes').mean():.1f} | {clusters} | {column('ari').mean():.2f} |"
-        )
-    return "\n".join(lines).replace(" nan |", " – |")
+        cells = [method, f"{column('mean'):.1f}"]
+        cells += [difference([rows[s]["mean"] - base[s]["mean"] for s in both]), gain(lowest), gain(fewest)]
+        cells += [f"{column('worst'):.1f}", f"{column('rounds'):.0f}", f"{column('epochs'):.0f}"]
+        cells += [f"{column('megabytes'):.1f}", clusters, f"{column('ari'):.2f}"]
+        lines.append("| " + " | ".join("–" if cell == "nan" else cell for cell in cells) + " |")
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -205,6 +209,7 @@ def main() -> None:
     parser.add_argument("--seeds", default="400-404", help="first-last")
     parser.add_argument("--rounds", type=int, default=0, help="R, instead of the setting's")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="extra")
+    parser.add_argument("--start", action="store_true", help="only say which clusters share at the start")
     parser.add_argument("--table", action="store_true", help="run nothing")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / ".data" / "sharing.json")
     options = parser.parse_args()
@@ -218,6 +223,12 @@ def main() -> None:
         parser.error(
             f"'{unknown}' is unknown: settings are {', '.join(SETTINGS)}; methods {', '.join(METHODS)}"
         )
+    for setting in settings if options.start else []:
+        for seed in seeds:
+            row = play(setting, "shared start", int(seed), options.extra, only_start=True)
+            print(f"{setting} {seed}: of {row['clusters']} clusters share {row['sharing'][:1]}", flush=True)
+    if options.start:
+        return
     for seed in [] if options.table else seeds:
         for setting in settings:
             for method in methods:

@@ -63,7 +63,7 @@ def reproduce(
     with CompareBoard(console, "accuracy", quiet) as board:
         run_plan(plan, folder, jobs=jobs, board=board)
     if not quiet:
-        console.print((folder / "table.md").read_text(), markup=False, highlight=False)
+        console.print((folder / "table.md").read_text(), markup=False, highlight=False, soft_wrap=True)
     say(console, f"results in {folder}")
 
 

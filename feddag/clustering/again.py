@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
-from sklearn.metrics import silhouette_score
 
 from feddag.clustering.agglomerative import agreement
 from feddag.clustering.arrays import FloatArray, IntArray
@@ -36,6 +35,8 @@ def of_items(frame: T, rows: Sequence[int]) -> T:
 
 def separation(distances_NN: FloatArray, labels_N: IntArray) -> float:
     """Mean silhouette; 0 where it is not defined: one cluster, or each item alone."""
+    from sklearn.metrics import silhouette_score  # takes long to import
+
     if not 1 < len(np.unique(labels_N)) < len(labels_N):
         return 0.0
     square_NN = np.array(distances_NN, dtype=np.float64)

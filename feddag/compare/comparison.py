@@ -21,7 +21,6 @@ from feddag.core.errors import InvalidInput
 from feddag.experiment.settings import Experiment
 from feddag.reporting.figures.curves import curves_figure
 from feddag.reporting.frames import frame_of
-from feddag.reporting.pages.summary import comparison_summary
 from feddag.reporting.tables.comparison import read_outcome
 from feddag.runs.run import Run, load_run
 
@@ -86,6 +85,8 @@ class Comparison(os.PathLike[str]):
         return curves_figure(outcomes, grid.methods, grid.settings, grid.metric)
 
     def _repr_html_(self) -> str:
+        from feddag.reporting.pages.summary import comparison_summary  # jinja2 takes long to import
+
         return comparison_summary(str(self.folder), self.summary_rows, self.grid.metric)
 
     def _rows(self, name: str) -> list[dict[str, str]]:

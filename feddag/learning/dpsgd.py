@@ -41,6 +41,7 @@ def noisy_gradients(
     per_sample = sample_gradients(model)
     examples = model.placed(client.train)
     for rows in poisson_batches(len(client.train), rate, steps, batches):
+        client.work.samples += len(rows)
         total = torch.zeros(sum(span.stop - span.start for span in model.spans), device=model.device)
         for chunk in rows.to(model.device).split(CHUNK):
             batch = Batch(examples, chunk, {name: f[chunk] for name, f in known.items()})

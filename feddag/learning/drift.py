@@ -17,6 +17,7 @@ changes alarming, and with a bound on chance, so that few data do not:
   classes alike, a concept moves single classes by much.
 """
 
+from math import prod
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -119,6 +120,11 @@ def describe(
     return found
 
 
+def _flat(train: Examples) -> np.ndarray:
+    """Samples as rows of numbers."""
+    return train.x.reshape(len(train), prod(train.x.shape[1:])).astype(np.float32)
+
+
 def _rows_of_classes(train: Examples, seed: Seed) -> dict[int, np.ndarray]:
     """Random rows of every class that has enough samples, at most `MOST`."""
     generator, found = (seed / "watched").numpy(), {}
@@ -153,7 +159,7 @@ def labels_changed(then_C: np.ndarray, now_C: np.ndarray, options: DriftOptions)
 
 def _subspaces(train: Examples, rows_of: dict[int, np.ndarray]) -> dict[str, np.ndarray]:
     """The first vector of every class, and its noise a / n."""
-    x_ND = train.x.reshape(len(train), -1).astype(np.float32)
+    x_ND = _flat(train)
     labels, vectors, noise = [], [], []
     for label, rows in rows_of.items():
         half = len(rows) // 2
@@ -214,7 +220,7 @@ def _means(
     train: Examples, rows_of: dict[int, np.ndarray], basis_KD: np.ndarray | None
 ) -> dict[str, np.ndarray]:
     """Mean and variance of each class in a few numbers per sample."""
-    x_ND = train.x.reshape(len(train), -1).astype(np.float32)
+    x_ND = _flat(train)
     if basis_KD is None:
         every = np.concatenate([np.zeros(0, dtype=np.int64), *rows_of.values()])
         basis_KD = principal_vectors(x_ND[every[:: max(1, len(every) // MOST)]], DIRECTIONS)

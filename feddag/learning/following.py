@@ -267,6 +267,7 @@ def forget(state: State, gone: Iterable[str]) -> State:
         _without_empty(state, labels),
         signatures={c: s for c, s in state.signatures.items() if c in labels},
         frame=of_items(state.frame, stay),
+        changed=tuple(c for c in state.changed if c in labels),
     )
 
 

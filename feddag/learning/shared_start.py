@@ -201,7 +201,9 @@ def share(
     if options.due(server.round, server.num_rounds):
         default = server.round < last
         found = weighed(own, together, state, network, options.enough if default else 1.0, server)
-        stay = tuple(z for z in sharing if not found[z].leaves(options.certainty, default))
+        # A cluster that nobody of the cohort belongs to is judged another time.
+        unheard = {z for z in sharing if found[z].samples < 2 and 0 < server.round < last}
+        stay = tuple(z for z in sharing if z in unheard or not found[z].leaves(options.certainty, default))
         sharing = stay if len(stay) > 1 else ()  # nobody shares alone
         together = averaged(own, examples, partners_of(sharing, state.sources, options, server))
     server.note(sharing=list(sharing))

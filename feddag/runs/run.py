@@ -20,7 +20,6 @@ from feddag.core.errors import InvalidInput
 from feddag.core.task import ClientId
 from feddag.experiment.settings import Experiment
 from feddag.reporting.frames import frame_of
-from feddag.reporting.pages.summary import run_summary
 from feddag.reporting.tables.clients import read_clients
 from feddag.reporting.tables.log import exchange_rows, metrics_csv, read_events
 from feddag.runs.client_model import ClientModel, SavedModels
@@ -147,6 +146,8 @@ class Run(os.PathLike[str]):
         return cost_figure(self.exchange_rows)
 
     def _repr_html_(self) -> str:
+        from feddag.reporting.pages.summary import run_summary  # jinja2 takes long to import
+
         result = self.result if self.finished else None
         rows = self.client_rows if self.finished else []
         return run_summary(str(self.folder), self.experiment.settings(), result, rows, self.metric_rows)

@@ -187,6 +187,12 @@ def test_after_the_shared_rounds_a_cluster_needs_evidence_to_stay() -> None:
     assert {r.enough for r in server.asked.values()} == {1.0}, "the shared step must now be the better one"
 
 
+def test_a_cluster_that_nobody_of_the_cohort_belongs_to_is_judged_later() -> None:
+    server = ToyServer({"a": -0.1, "b": 0.1}, round=3, cohort=("a", "b"))
+    assert values_after(server, checks=2) == ([7.0, 2.0, 7.0], (0, 2))  # (10 · 8 + 10 · 6) / 20
+    assert values_after(ToyServer({"a": -0.1, "b": -0.1}, round=0, cohort=("a", "b")))[1] == (0, 1)
+
+
 def test_nobody_shares_alone() -> None:
     assert values_after(ToyServer({"a": 0.1, "b": -0.1, "c": 0.1})) == ([8.0, 2.0, 6.0], ())
 

@@ -107,7 +107,7 @@ def test_reporting_is_imported_without_matplotlib_and_scikit_learn() -> None:
     """They take long to import, and a command that draws nothing must start quickly."""
     code = (
         "import sys, feddag.reporting.pages.clustering, feddag.reporting.figures.curves\n"
-        "import feddag.reporting.tables.comparison, feddag.reporting.terminal.board\n"
+        "import feddag.reporting.tables.comparison, feddag.reporting.terminal.board, feddag.runs.simulate\n"
         "slow = {'matplotlib', 'sklearn', 'scipy.stats', 'jinja2'} & set(sys.modules)\n"
         "assert not slow, slow"
     )

@@ -31,9 +31,9 @@ def comparison_html(
             *_curves(runs, metric, colours),
             _cost(inside, metric, colours),
         ]
-        block = Block(
-            [_sentence(inside, metric)], [p for p in plots if p], [_table(inside, first, metric, targets)]
-        )
+        table = _table(inside, first, metric, targets)
+        shown = [plot for plot in plots if plot]
+        block = Block([_sentence(inside, metric)], shown, [table], tables_first=True)
         sections.append(Section(f"setting-{k + 1}", setting or "Results", [block]))
     if len(sections) > 1:
         sections.insert(0, Section("ranks", "Over all settings", [_ranks(lines)]))
@@ -117,7 +117,7 @@ def _scores(
     what = metric.replace("_", " ")
     layout = {
         "xaxis": share_axis(what),
-        "yaxis": axis("", autorange="reversed"),
+        "yaxis": axis("", autorange="reversed", categoryorder="array", categoryarray=names),
     }
     title = f"Final {what}: every seed is a dot, their mean a diamond"
     return Plot(f"final-{metric}", title, [dots, means], layout, 130 + 30 * len(names), wide=True)

@@ -9,7 +9,7 @@ when a page is made.
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,6 +57,7 @@ class Block:
     tables: Sequence[Table] = ()
     code: str = ""  # text with a copy button
     heading: str = ""  # which run it is about, where there are several
+    tables_first: bool = False  # whether the tables stand above the plots
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ class Maker:
 
 
 def _headed(block: Block, heading: str) -> Block:
-    return Block(block.sentences, block.plots, block.tables, block.code, heading or block.heading)
+    return replace(block, heading=heading or block.heading)
 
 
 def compact(values: Any, digits: int = 4) -> list:

@@ -54,7 +54,7 @@ def why_block(
         columns = [Column("cluster", "cluster"), *groups]
         rows = [[z, *(count or None for count in counts)] for z, counts in enumerate(agreement["counts"])]
         tables.append(Table(columns, rows, "Clients of each planted group in each cluster"))
-    return Block(sentences, plots, tables)
+    return Block(sentences, plots, tables, tables_first=True)
 
 
 def _clusters(clustering: Clustering, class_names: Sequence[str]) -> Table:

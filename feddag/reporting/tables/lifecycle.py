@@ -143,7 +143,7 @@ def _detection(story: Story) -> dict[str, Any]:
 
 
 def _right(story: Story, client: str, round_: int) -> bool | None:
-    """Whether a client is, in a round, in a cluster most of whose other members share its planted group.
+    """Whether a client is, in a round, in a cluster where its planted group is the largest among the others.
 
     None where nobody else of its group is there: then no place is right.
     """
@@ -157,7 +157,7 @@ def _right(story: Story, client: str, round_: int) -> bool | None:
     mates = [
         planted[c] for c, z in clusters.items() if z == clusters[client] and c != client and c in planted
     ]
-    return bool(mates) and max(sorted(set(mates)), key=mates.count) == group
+    return bool(mates) and mates.count(group) == max(mates.count(g) for g in mates)
 
 
 def _share(values: Iterable[bool | None]) -> float | None:

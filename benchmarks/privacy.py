@@ -6,6 +6,7 @@
     python benchmarks/privacy.py accuracy --seeds 400 401
     python benchmarks/privacy.py dpsgd --seeds 400
     python benchmarks/privacy.py sums
+    python benchmarks/privacy.py plot --out docs/figures/privacy-curve.png --lines groups.jsonl accuracy.jsonl
 
 Every line of output is one measurement as JSON; with --out it is also appended to a file.
 Constants were chosen on seeds 1 to 29; figures are reported on seeds 400 to 404.
@@ -97,7 +98,7 @@ def _private(epsilon: float) -> list[str]:
     return ["privacy=private", f"privacy.subspaces.epsilon={epsilon}", "privacy.budget=20"]
 
 
-def groups(data: str, seeds: list[int]) -> Iterator[Row]:
+def groups(data: str, seeds: list[int], epsilons: list[float]) -> Iterator[Row]:
     """Agreement with planted groups for each ε of the principal vectors; counts have ε = 0.5."""
     for seed in seeds:
         for row in ROWS:
@@ -105,7 +106,7 @@ def groups(data: str, seeds: list[int]) -> Iterator[Row]:
             sizes = np.concatenate([base.federation.examples(c).counts() for c in base.trainable])
             least = int(np.percentile(sizes[sizes > 0], 1))
             yield {"row": row, "seed": seed, "epsilon": None, "least_class": least, **recovered(base)}
-            for epsilon in EPSILONS:
+            for epsilon in epsilons:
                 simulation = with_privacy(base, *_private(epsilon))
                 yield {"row": row, "seed": seed, "epsilon": epsilon, **recovered(simulation)}
 
@@ -220,20 +221,52 @@ def _one_round(federation: Any, options: PrivacyOptions | None) -> tuple[float, 
     return seconds, sum(traffic)
 
 
+def plot(files: list[Path], picture: Path) -> None:
+    """Agreement and accuracy against ε, from lines that were measured before; ∞ stands for no noise."""
+    from matplotlib.figure import Figure
+
+    from feddag.reporting.figures.save import save_png
+
+    rows = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+    values = {"groups": "ari", "accuracy": "accuracy"}
+    parts = [p for p in values if len({r["epsilon"] for r in rows if r["part"] == p}) > 1]
+    figure = Figure(figsize=(4.5 * len(parts), 3.4), layout="constrained")
+    for axes, part in zip(figure.subplots(1, len(parts), squeeze=False)[0], parts, strict=True):
+        value = values[part]
+        found = [r for r in rows if r["part"] == part]
+        for name in sorted({(r["data"], r.get("row", "label skew")) for r in found}):
+            mine = [r for r in found if (r["data"], r.get("row", "label skew")) == name]
+            at = sorted({r["epsilon"] or 16.0 for r in mine})
+            means = [np.mean([r[value] for r in mine if (r["epsilon"] or 16.0) == e]) for e in at]
+            axes.plot(at, means, marker="o", label=", ".join(name))
+        axes.set_xscale("log", base=2)
+        axes.set_xticks([0.5, 1, 2, 4, 8, 16], ["0.5", "1", "2", "4", "8", "∞"])
+        axes.set_xlabel("ε of the views of the data")
+        axes.set_ylabel("ARI with planted groups" if value == "ari" else "accuracy %")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize="small")
+    save_png(figure, picture)
+
+
 def main() -> None:
     """Measure one part and print it line by line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", choices=("groups", "audit", "accuracy", "dpsgd", "sums"))
+    parser.add_argument("part", choices=("groups", "audit", "accuracy", "dpsgd", "sums", "plot"))
     parser.add_argument("--data", default="fashion-mnist")
     parser.add_argument("--seeds", type=int, nargs="+", default=[400, 401, 402, 403, 404])
+    parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
     parser.add_argument("--levels", nargs="+", default=["private"])
     parser.add_argument("--folder", type=Path, default=Path("runs/privacy-study"))
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--lines", type=Path, nargs="+", help="of `plot`: files that --out has written")
     chosen = parser.parse_args()
+    if chosen.part == "plot":
+        plot(chosen.lines, chosen.out)
+        return
     rows = {
-        "groups": lambda: groups(chosen.data, chosen.seeds),
+        "groups": lambda: groups(chosen.data, chosen.seeds, chosen.epsilons),
         "audit": lambda: audits(chosen.data, chosen.seeds, chosen.levels),
         "accuracy": lambda: accuracy(chosen.data, chosen.seeds, chosen.folder),
         "dpsgd": lambda: dpsgd(chosen.data, chosen.seeds, chosen.folder),

@@ -71,10 +71,6 @@ ROWS: dict[str, list[str]] = {
     "lda a=0.25": ["partition.kind=lda", "partition.alpha=0.25"],
     "lda a=1": LDA,
 }
-OTHERS: dict[str, list[str]] = {  # natural clients of other data; `--data pacs --rows domains`
-    "domains": ["partition.kind=domains"],
-    "people": ["partition.kind=natural"],
-}
 TABLE = list(ROWS)
 RECIPES = {"default": [], "paper": ["algorithm.preset=paper"]}
 

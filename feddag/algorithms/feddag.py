@@ -162,7 +162,7 @@ class FedDAG:
         items = items_of(state.signatures)
         return Clustering(
             clusters=state.clusters,
-            how=self.clustering_options.describe(),
+            how=self.clustering_options.describe(bool(state.tree.splits)),
             clients=tuple(state.signatures),
             views=shown_views(items, state.frame),
             counts_NC=items.counts_NC,

@@ -50,6 +50,13 @@ def cluster(
     say(console, f"{plural(len(members), 'cluster')} of {plural(len(summary['labels']), 'client')}")
     for z, names in sorted(members.items()):
         say(console, f"  cluster {z} ({len(names)}): {listed(names, NAMES_SHOWN)}")
+    for split in summary.get("splits", []):
+        sizes = [str(size) for size in split["sizes"]]
+        say(console, f"  {split['view']} splits {sum(split['sizes'])} clients: {' + '.join(sizes)}")
+    if summary.get("unlike"):
+        say(console, f"  unlike anyone: {listed(summary['unlike'], NAMES_SHOWN)}")
+    if summary.get("borderline"):
+        say(console, f"  borderline: {listed(summary['borderline'], NAMES_SHOWN)}")
     if "ari" in summary:
         planted = plural(summary["planted_groups"], "group")
         say(console, f"planted: {planted}; adjusted Rand index {summary['ari']:.3f}")

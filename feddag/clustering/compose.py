@@ -4,6 +4,7 @@
 A view is a matrix of distances with its noise. It may split a set of items if its best cut
 
 - has a silhouette above a floor, and above those of clouds without structure (`structure.py`),
+- gives parts that hold together: the mean silhouette of every part is above a floor, too,
 - moves the parts apart by more than chance: (mean sin² between parts - mean sin² within) / error, where the
   error is that of the items that are moved apart, so that a few clients with few samples are no group.
 
@@ -105,9 +106,10 @@ def best_split(
     if not parts.max():
         return None
     silhouette, parts = settled(inner, parts, min_size)
-    apart = separation(view, members, parts)
     floor, margin = (rule.floor, rule.margin) if whole else (rule.part_floor, rule.part_margin)
-    if silhouette < floor or apart < rule.separation + rule.few_items / len(members):
+    apart = separation(view, members, parts)
+    together = weakest_part(inner, parts) >= (rule.together if whole else rule.part_together)
+    if silhouette < floor or not together or apart < rule.separation + rule.few_items / len(members):
         return None
     clouds = cloud_silhouettes(inner, rule.clouds, min_size, options.linkage, generator).max(initial=0)
     if silhouette <= clouds + margin:
@@ -137,6 +139,13 @@ def separation(view: ViewMatrix, members: IntArray, parts_M: IntArray) -> float:
     others_M = len(members) - sizes_P[parts_M]
     error = float((view.errors_N[members] * others_M).sum() / max(others_M.sum(), 1))
     return difference / max(error, view.typical_error, 1e-30)
+
+
+def weakest_part(distances_NN: FloatArray, labels_N: IntArray) -> float:
+    """The least mean silhouette of a part: items that are odd, each in its own way, are no group."""
+    sizes_Z = np.bincount(labels_N)
+    silhouettes_N = silhouettes(sums_by_cluster(distances_NN, labels_N).T.copy(), labels_N, sizes_Z)
+    return float((np.bincount(labels_N, weights=silhouettes_N) / sizes_Z).min())
 
 
 def settled(distances_NN: FloatArray, labels_N: IntArray, min_size: int) -> tuple[float, IntArray]:

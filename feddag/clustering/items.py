@@ -55,12 +55,21 @@ class Items:
         return {"pixels": self.subspaces, "shape": self.shapes, "texture": self.textures}[view]
 
     def views(self) -> tuple[str, ...]:
-        """The data views that somebody told something in."""
-        return tuple(
-            view
-            for view in ("pixels", "shape", "texture")
-            if any(item.vectors_PD.size for item in self.class_vectors(view))
+        """The data views that somebody told something in, and that can tell items apart."""
+        told = [
+            v for v in ("pixels", "shape", "texture") if any(i.vectors_PD.size for i in self.class_vectors(v))
+        ]
+        return tuple(view for view in told if view != "shape" or not self._shapes_always_meet())
+
+    def _shapes_always_meet(self) -> bool:
+        """Whether spans of shapes have no room to differ: p + p vectors in at most 2 p dimensions.
+
+        A shape has lost one dimension, its mean. So rows of a table with few columns have no shape.
+        """
+        most = max(
+            (int(np.bincount(i.classes_P).max(initial=0)) for i in self.shapes if len(i.classes_P)), default=0
         )
+        return self.shapes[0].vectors_PD.shape[1] - 1 < 2 * most
 
     def present(self) -> np.ndarray:
         """Items x classes: whether the item has at least one vector of the class that is not all zero."""

@@ -60,6 +60,8 @@ class StructureRule:
     close_margin: float = 0.05  # the same inside a part that is close together
     # Fusion `views`. There the first split has `floor` and `margin`, the splits inside parts have these:
     part_floor: float = 0.5
+    together: float = 0.2  # least mean silhouette of every part, in the first split
+    part_together: float = 0.45  # the same inside parts
     part_margin: float = 0.15
     separation: float = 1.5  # least distance between parts in errors; plus `few_items` / number of items
     few_items: float = 20.0  # few items fall into parts more easily by chance
@@ -111,8 +113,10 @@ class ClusteringOptions:
         """Whether clusters are those that the views show; otherwise a rule cuts the fused matrix."""
         return self.composes and self.cut_rule == "structure" and not self.num_clusters and not self.threshold
 
-    def describe(self) -> str:
-        """How the cut is chosen, in one sentence for people."""
+    def describe(self, found: bool = True) -> str:
+        """How the cut is chosen, in one sentence for people; `found`: whether a view split somebody."""
+        if self.splits and not found:
+            return "No view shows groups that chance would not show, so nobody was split."
         if self.splits:
             return "Clients were split by the view that separates them best, then again inside every part."
         chosen = f"by rule '{self.cut_rule}'"

@@ -16,7 +16,7 @@ from feddag.core.files import write_durably
 from feddag.core.task import ClientId
 from feddag.learning.evaluation import evaluate
 from feddag.privacy.account import by_cluster
-from feddag.reporting.pages.clustering import PlantedTruth, write_clustering_page
+from feddag.reporting.pages.clustering import PlantedTruth, confidences, write_clustering_page
 from feddag.reporting.tables.clients import clients_csv, remarks_in
 from feddag.reporting.tables.lifecycle import Story, lifecycle_summary
 from feddag.reporting.tables.log import metrics_csv, read_events
@@ -74,7 +74,7 @@ def write_result(driver: Driver, folder: Path, facts: Facts) -> None:
     write_durably(folder / "metrics.csv", metrics_csv(log).encode())
     remarks = remarks_in(events)
     remarks |= {client: ["newcomer", *remarks.get(client, ())] for client in joined.clients}
-    rows = clients_csv(scores, clusters_now, files, remarks)
+    rows = clients_csv(scores, clusters_now, files, remarks, _confidence(driver, joined.state))
     write_durably(folder / "clients.csv", rows.encode())
     write_durably(folder / "result.json", json.dumps(result, indent=1).encode())
     if clusters and len(clusters) <= MOST_ON_A_PAGE:
@@ -224,6 +224,12 @@ def _clusters(driver: Driver, state: Any) -> dict[ClientId, int]:
     if not isinstance(algorithm, FindsClusters):
         return {}
     return algorithm.clustering(state).clusters.labels()
+
+
+def _confidence(driver: Driver, state: Any) -> dict[ClientId, tuple[float, int]]:
+    """How sure each client's cluster is, and its second nearest one."""
+    algorithm = driver.prepared.algorithm
+    return confidences(algorithm.clustering(state)) if isinstance(algorithm, FindsClusters) else {}
 
 
 def _headline(report: Mapping[str, Any]) -> dict[str, Any]:

@@ -357,7 +357,7 @@ def test_a_state_with_classes_that_clients_lack_survives_a_checkpoint():
         if not options:
             levels = {fit.name: fit.angles.levels_NC.shape for fit in state.frame.fits if fit.angles}
             shape = (len(state.signatures), prepared.federation.num_classes)
-            assert levels == {"pixels": shape, "shape": shape, "gradient": (len(state.signatures), 1)}
+            assert levels == {"pixels": shape, "gradient": (len(state.signatures), 1)}
 
 
 def test_the_clustering_shows_the_clusters_in_use_after_newcomers_joined():
@@ -371,7 +371,7 @@ def test_the_clustering_shows_the_clusters_in_use_after_newcomers_joined():
     assert found.sources == last.sources
     assert found.clients == tuple(last.signatures)
     assert len(found.clients) == len(first.signatures) + 2
-    assert list(found.views) == ["Labels", "Pixels", "Shape", "Gradient", "Proximity"]
+    assert list(found.views) == ["Labels", "Pixels", "Gradient", "Proximity"]
     assert all(v.matrix_NN.shape == (len(found.clients),) * 2 for v in found.views.values())
     assert len(found.counts_NC) == len(found.clients)
     assert found.weights_N is None, "views have one weight for all clients"
@@ -397,9 +397,9 @@ def test_the_clustering_clusters_nothing_again(monkeypatch):
 def test_a_clustering_of_one_view_shows_this_view_and_the_rule_of_the_cut():
     prepared = toy("feddag", {"clustering": {"views": "data"}})
     found = prepared.algorithm.clustering(play(prepared, rounds=0).states[0])
-    assert list(found.views) == ["Labels", "Pixels", "Shape", "Proximity"]
+    assert list(found.views) == ["Labels", "Pixels", "Proximity"]
     assert found.weights_N is None
-    assert found.how.startswith("Clients were split by the view that separates them best")
+    assert found.how == "No view shows groups that chance would not show, so nobody was split."
 
 
 OLD_KEYS = {

@@ -254,3 +254,12 @@ def test_no_views_at_all_give_one_cluster():
     result = cluster_signatures(Items.of([nothing] * 4, np.ones((4, 2))))
     assert result.count == 1
     assert labels_of(compose([], 3, ClusteringOptions()), 3).tolist() == [0, 0, 0]
+
+
+def test_shapes_that_always_meet_are_no_view():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(2), 20)
+    wide, narrow = ([class_subspaces(rng.normal(size=(40, d)), y, 2, 3) for _ in range(4)] for d in (9, 6))
+    counts = np.full((4, 2), 20)
+    assert Items.of(wide, counts, shapes=wide).views() == ("pixels", "shape")
+    assert Items.of(narrow, counts, shapes=narrow).views() == ("pixels",)

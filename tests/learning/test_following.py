@@ -44,10 +44,12 @@ def signature(client: str, group: int, again: int = 0) -> Signature:
     vectors = directions + 0.05 * noise.normal(size=(CLASSES, WIDTH))
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     update = (Seed(4) / "group" / group).numpy().normal(size=SKETCH) + 0.05 * noise.normal(size=SKETCH)
+    nothing = np.zeros(0, dtype=np.float32)
     fields = {
-        "sketch": update.astype(np.float32),
-        "vectors": vectors.astype(np.float32),
-        "classes": np.arange(CLASSES),
+        "gradient": update.astype(np.float32),
+        **{view: vectors.astype(np.float32) for view in ("pixels", "shape", "texture")},
+        **{f"{view}_of": np.arange(CLASSES) for view in ("pixels", "shape", "texture")},
+        **{f"{view}_errors": nothing for view in ("pixels", "shape", "texture")},
         "counts": np.full(CLASSES, 40) + noise.integers(0, 5, size=CLASSES),
         "withheld": 0,
     }

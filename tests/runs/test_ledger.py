@@ -59,7 +59,7 @@ def undisturbed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPat
     return request.param, folder
 
 
-@pytest.mark.parametrize("exchange", [2, 6, 9])
+@pytest.mark.parametrize("exchange", [2, 8])
 def test_a_kill_neither_lowers_nor_doubles_what_was_spent(
     undisturbed: tuple[str, Path], tmp_path: Path, exchange: int
 ) -> None:

@@ -12,6 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from feddag.clustering.outliers import BORDERLINE, confidence
 from feddag.core.clustering import Clustering
 from feddag.reporting.pages.cuts import CutFacts, cut_facts
 
@@ -74,8 +77,42 @@ def summarise_clustering(
         summary |= {name: rounded(score) for name, score in scores.items() if score is not None}
     if clustering.sources is not None:
         summary["learns_from"] = [list(edge) for edge in learning_edges(clustering)]
+    if clustering.splits:
+        summary["splits"] = [
+            {"view": s.view, "sizes": [len(part) for part in s.parts], "silhouette": rounded(s.silhouette)}
+            for s in clustering.splits
+        ]
+    if clustering.views:
+        sure = confidences(clustering)
+        summary |= {
+            "unlike": list(clustering.unlike),
+            "borderline": borderline(sure),
+            "confidence": {c: {"silhouette": rounded(s), "second": z} for c, (s, z) in sure.items()},
+        }
     agreement = _agreement(clustering, truth)
     return summary | (agreement or {})
+
+
+def confidences(clustering: Clustering) -> dict[str, tuple[float, int]]:
+    """Of every client that was measured: its silhouette, and the second nearest cluster.
+
+    The distances are those of the last view, by which clusters are in use. Nobody if there is one cluster.
+    """
+    used = clustering.clusters.labels()
+    rows = [i for i, client in enumerate(clustering.clients) if client in used]
+    labels_N = np.array([used[clustering.clients[i]] for i in rows], dtype=np.int64)
+    numbers, labels_N = np.unique(labels_N, return_inverse=True)
+    if not clustering.views or len(numbers) < 2:
+        return {}
+    matrix_NN = list(clustering.views.values())[-1].matrix_NN[np.ix_(rows, rows)]
+    sure_N, second_N = confidence(matrix_NN, labels_N)
+    names = [clustering.clients[i] for i in rows]
+    return {c: (float(s), int(numbers[z])) for c, s, z in zip(names, sure_N, second_N, strict=True)}
+
+
+def borderline(sure: Mapping[str, tuple[float, int]]) -> list[str]:
+    """Clients for whom the second nearest cluster is nearly as near as their own, the least sure first."""
+    return sorted((c for c, (s, _) in sure.items() if s < BORDERLINE), key=lambda c: sure[c][0])
 
 
 def _agreement(clustering: Clustering, truth: PlantedTruth | None) -> dict[str, Any] | None:

@@ -16,7 +16,7 @@ from feddag.reporting.figures.clustering import (
     NAMES_SHOWN,
     same_everywhere,
 )
-from feddag.reporting.pages.clustering import PlantedTruth, learning_edges
+from feddag.reporting.pages.clustering import PlantedTruth, borderline, confidences, learning_edges
 from feddag.reporting.pages.cuts import CutFacts
 from feddag.reporting.pages.pictures import Picture, cluster_counts
 
@@ -117,6 +117,16 @@ def notes(clustering: Clustering) -> list[str]:
         outside = [c for c in clustering.clients if c not in everybody]
         if outside:
             result.append(f"In the pictures but in no cluster (grey): {listed(outside, 20)}.")
+    if clustering.unlike:
+        result.append(
+            f"Unlike anyone: {listed(list(clustering.unlike), 20)}. No cluster resembles them; "
+            "each was put into the nearest one."
+        )
+    unsure = borderline(confidences(clustering))
+    if unsure:
+        result.append(
+            f"Borderline, because the second nearest cluster is nearly as near: {listed(unsure, 20)}."
+        )
     if clustering.withheld:
         were = "was" if clustering.withheld == 1 else "were"
         result.append(f"{plural(clustering.withheld, 'class signature')} {were} not sent, for privacy.")
@@ -127,7 +137,7 @@ def notes(clustering: Clustering) -> list[str]:
 
 def how(clustering: Clustering, summary: Mapping[str, Any], facts: CutFacts | None) -> list[str]:
     """How the clusters were found, in sentences."""
-    sentences = [clustering.how]
+    sentences = [clustering.how, *split_sentences(clustering)]
     if facts is None:
         return sentences
     if summary.get("threshold") is not None:
@@ -140,6 +150,21 @@ def how(clustering: Clustering, summary: Mapping[str, Any], facts: CutFacts | No
         sentences.append(f"{words}.")
     if facts.sentence:
         sentences.append(facts.sentence)
+    return sentences
+
+
+def split_sentences(clustering: Clustering) -> list[str]:
+    """Which view split what, in words."""
+    everybody = len(clustering.tree.clients) if clustering.tree is not None else 0
+    sentences = []
+    for split in clustering.splits:
+        sizes = [str(len(part)) for part in split.parts]
+        count = sum(map(len, split.parts))
+        who = f"all {count} clients" if count == everybody else f"{count} of them, with {split.parts[0][0]},"
+        sentences.append(
+            f"The view of {split.view} splits {who} into {', '.join(sizes[:-1])} and {sizes[-1]} "
+            f"(silhouette {split.silhouette:.2f})."
+        )
     return sentences
 
 

@@ -14,7 +14,8 @@ from feddag.reporting.text import csv_cell
 
 METRICS = ("accuracy", "balanced_accuracy")
 COLUMNS = (
-    "client", "cluster", "model", "test_samples", *METRICS, "loss", *(f"{m}_after" for m in METRICS), "note",
+    "client", "cluster", "model", "test_samples", *METRICS, "loss", *(f"{m}_after" for m in METRICS),
+    "silhouette", "second_cluster", "note",
 )  # fmt: skip
 LOW = 10  # percentile that stands for the clients that are served worst
 REMARKS = ("weak", "unlike")  # lists of clients that a method may note
@@ -25,15 +26,18 @@ def clients_csv(
     clusters: Mapping[str, int],
     files: Mapping[str, str],
     remarks: Mapping[str, Sequence[str]],
+    confidence: Mapping[str, tuple[float, int]] | None = None,
 ) -> str:
     """The rows of all clients in `files` as CSV.
 
-    `report` is an evaluation, `clusters` the number of each client's cluster, `files` the file of its model
-    and `remarks` what else there is to say about it. The columns are:
+    `report` is an evaluation, `clusters` the number of each client's cluster, `files` the file of its model,
+    `remarks` what else there is to say about it, and `confidence` how sure its cluster is. The columns are:
 
     - `client`, `cluster` (empty for methods without clusters), `model` (a file in models/),
     - `test_samples`, and on them `accuracy`, `balanced_accuracy` and `loss` of the model as served,
     - `accuracy_after` and `balanced_accuracy_after` local training; empty if that was not asked for,
+    - `silhouette` (1: surely in its cluster, below 0: another one is nearer) and `second_cluster`, the second
+      nearest; empty where distances are not known or there is one cluster,
     - `note`: "weak" if the client is farther from its cluster than the threshold, "unlike" if it fits no
       cluster, "newcomer" if it joined after the last round, "not scored" if its evaluation failed, "no test
       samples" if it holds none. Several notes have semicolons between them.
@@ -47,10 +51,17 @@ def clients_csv(
         notes = list(remarks.get(client, ()))
         if not served:
             notes.append("not scored" if client in report.get("unscored", ()) else "no test samples")
-        row = {"client": csv_cell(client), "cluster": clusters.get(client, ""), "model": files[client]}
+        row: dict[str, Any] = {
+            "client": csv_cell(client),
+            "cluster": clusters.get(client, ""),
+            "model": files[client],
+        }
         row |= {"test_samples": served.get("samples", 0) if served else "", "loss": served.get("loss", "")}
         row |= {metric: served.get(metric, "") for metric in METRICS}
         row |= {f"{metric}_after": after.get(metric, "") for metric in METRICS}
+        if confidence and client in confidence:
+            silhouette, second = confidence[client]
+            row |= {"silhouette": round(silhouette, 4), "second_cluster": second}
         writer.writerow(row | {"note": "; ".join(notes)})
     return text.getvalue()
 

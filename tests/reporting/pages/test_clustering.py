@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from feddag.core.clustering import Clustering, View
+from feddag.core.clustering import Clustering, SplitBy, View
 from feddag.core.clusters import Clusters
 from feddag.reporting.pages.clustering import PlantedTruth, learning_edges, write_clustering_page
 from feddag.reporting.pages.content import main_classes
@@ -331,3 +331,17 @@ def test_the_same_clustering_gives_the_same_page(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         write_clustering_page(tmp_path / folder, only(8, "tree"))
     assert (tmp_path / "a" / "index.html").read_bytes() == (tmp_path / "b" / "index.html").read_bytes()
+
+
+def test_the_page_says_in_words_which_view_split_what_and_who_is_alone(tmp_path: Path) -> None:
+    whole = full_clustering(8)
+    halves = tuple(tuple(members) for members in whole.clusters.members)
+    told = dataclasses.replace(whole, splits=(SplitBy("texture", halves, 0.9),), unlike=whole.clients[1:2])
+    summary = write_clustering_page(tmp_path, told)
+    page = (tmp_path / "index.html").read_text()
+    assert summary["splits"] == [{"view": "texture", "sizes": [len(h) for h in halves], "silhouette": 0.9}]
+    assert "The view of texture splits" in page
+    assert summary["unlike"] == list(whole.clients[1:2])
+    assert f"Unlike anyone: {whole.clients[1]}." in page
+    assert summary["confidence"].keys() == set(whole.clients)
+    assert all(value["second"] in range(len(halves)) for value in summary["confidence"].values())

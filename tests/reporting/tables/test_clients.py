@@ -39,6 +39,8 @@ def test_a_row_has_cluster_model_samples_scores_before_and_after_and_a_note() ->
         "loss": "1.5",
         "accuracy_after": "0.75",
         "balanced_accuracy_after": "0.375",
+        "silhouette": "",
+        "second_cluster": "",
         "note": "newcomer; weak",
     }
 
@@ -96,3 +98,11 @@ def test_the_tenth_percentile_leaves_newcomers_out_and_is_empty_without_scores()
 
 def test_a_folder_without_the_file_has_no_rows(tmp_path) -> None:
     assert read_clients(tmp_path) == []
+
+
+def test_a_row_says_how_sure_the_cluster_is() -> None:
+    text = clients_csv({}, {"a": 1, "b": 0}, {"a": "m", "b": "m"}, {"b": ["unlike"]}, {"a": (0.25, 0)})
+    first, second = csv.DictReader(io.StringIO(text))
+    assert (first["silhouette"], first["second_cluster"]) == ("0.25", "0")
+    assert (second["silhouette"], second["second_cluster"]) == ("", "")
+    assert second["note"].startswith("unlike")

@@ -62,7 +62,7 @@ class StructureRule:
     part_floor: float = 0.5
     together: float = 0.2  # least mean silhouette of every part, in the first split
     part_together: float = 0.45  # the same inside parts
-    part_margin: float = 0.15
+    part_margin: float = 0.15  # `margin` of the splits inside parts
     separation: float = 1.5  # least distance between parts in errors; plus `few_items` / number of items
     few_items: float = 20.0  # few items fall into parts more easily by chance
     label_spread: float = 0.15  # labels split only items that lack so much of each other's samples (u^1.5)

@@ -33,6 +33,7 @@ from feddag.contracts.manners import (
 )
 from feddag.contracts.toys import experiment, play, reference, toy, toy_site
 from feddag.core import codec
+from feddag.core.engine import Engine
 from feddag.core.errors import FederationError
 from feddag.engines.process import ProcessEngine
 from feddag.runs.simulate import build, resume, run
@@ -59,7 +60,7 @@ def worker_processes_give_the_same_bits(name: str) -> None:
         engine.close()
 
 
-def same_as_inline(name: str, engine: ProcessEngine) -> None:
+def same_as_inline(name: str, engine: Engine) -> None:
     """Play on this engine and compare."""
     trace, expected = play(toy(name), engine), reference(name)
     require(trace.digests == expected.digests, "states or memories differ from the inline engine's")

@@ -371,7 +371,7 @@ def test_the_clustering_shows_the_clusters_in_use_after_newcomers_joined():
     assert found.sources == last.sources
     assert found.clients == tuple(last.signatures)
     assert len(found.clients) == len(first.signatures) + 2
-    assert list(found.views) == ["Labels", "Pixels", "Gradient", "Proximity"]
+    assert list(found.views) == ["Labels", "Pixels", "Shape", "Gradient", "Proximity"]
     assert all(v.matrix_NN.shape == (len(found.clients),) * 2 for v in found.views.values())
     assert len(found.counts_NC) == len(found.clients)
     assert found.weights_N is None, "views have one weight for all clients"

@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 from loop_grid import LoopEngine, LoopGrid, nodes_of
 from toys import Done, Order, blob_site, obey
 
+from feddag.contracts.checks import same_as_inline
 from feddag.core import codec
 from feddag.core.engine import Answer, Exchange
 from feddag.core.errors import InvalidMessage
@@ -19,20 +20,16 @@ from feddag.core.seeds import Seed
 from feddag.engines.flower import BODY, HEAD, RECORD, from_records, to_records
 from feddag.engines.inline import InlineEngine
 from feddag.engines.wire import AnswerHead
-from tests.contracts.test_engines import bytes_of, digests
-from tests.contracts.toys import every_algorithm, play, reference, toy, toy_site
+from tests.contracts.toys import every_algorithm, toy, toy_site
 
 SHORT = 0.2  # seconds: nothing in this process takes longer, a reply that never comes is given up then
 
 
 @every_algorithm
 def test_states_memories_scores_and_bytes_are_the_same_as_inline(name: str, tmp_path: Path) -> None:
-    simulation = toy(name)
-    engine = LoopEngine(LoopGrid(nodes_of(toy_site(), simulation.algorithm.tasks, tmp_path), seed=3))
-    trace, expected = play(simulation, engine), reference(name)
-    assert trace.digests == expected.digests
-    assert digests(trace) == digests(expected)
-    assert bytes_of(trace) == bytes_of(expected)
+    same_as_inline(
+        name, LoopEngine(LoopGrid(nodes_of(toy_site(), toy(name).algorithm.tasks, tmp_path), seed=3))
+    )
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from feddag.runs.run import load_run
 from feddag.runs.simulate import build, cluster, run
 from tests.contracts.toys import every_algorithm, experiment, play, reference, toy
 
-CLUSTERING = ("feddag", "pacfl", "cfl", "cfl_gp", "fedgwc", "ifca", "fedrc", "fedsoft")
+CLUSTERING = ("feddag", "pacfl", "cfl", "cfl_gp", "fedgwc", "ifca", "fedrc", "fedsoft", "feddrift")
 AT_START = ("feddag", "pacfl")
 
 

@@ -195,5 +195,5 @@ def test_a_comparison_of_such_runs_is_a_table_of_dashes(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support"))
     grid = ComparisonGrid(base=small(*UNSCORABLE).settings(), methods=("fedavg",), seeds=(1,))
     (line,) = compare(grid, tmp_path / "c", jobs=1)
-    assert line.mean == {"accuracy": None, "balanced_accuracy": None}
+    assert line.mean == {"accuracy": None, "balanced_accuracy": None, "proportional_accuracy": None}
     assert "| fedavg | – |" in (tmp_path / "c" / "comparison.md").read_text()

@@ -38,8 +38,8 @@ def finished(tmp_path_factory):
 
 
 def test_a_run_leaves_experiment_log_metrics_models_and_checkpoints(finished):
-    assert finished.parent.name == "digits"
-    assert finished.parent.parent.name == "fedavg"
+    assert finished.folder.parent.name == "digits"
+    assert finished.folder.parent.parent.name == "fedavg"
     assert Experiment.from_file(finished / "experiment.json") == small()
     rows = (finished / "metrics.csv").read_text().splitlines()
     assert rows[0].startswith("round,accuracy,")

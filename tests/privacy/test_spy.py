@@ -150,5 +150,5 @@ def test_methods_that_look_at_single_updates_are_told_so() -> None:
 
 
 def test_clusters_by_gradients_are_refused_where_updates_are_hidden() -> None:
-    with pytest.raises(InvalidInput, match="views = 'gradient'"):
-        toy("feddag", {"clustering": {"views": "gradient"}}, privacy="private")
+    with pytest.raises(InvalidInput, match=r"views = \['gradient'\]"):
+        toy("feddag", {"signature": {"views": ["gradient"]}}, privacy="private")

@@ -205,6 +205,15 @@ class Experiment(_Section):
             raise ValueError(f"scenario.name = {shown(self.scenario.name)}: {error}") from None
         return self
 
+    @model_validator(mode="after")
+    def _noise_is_exact(self) -> Self:
+        if self.privacy.dpsgd and self.engine.precision != "float32":
+            raise ValueError(
+                f"engine.precision = {shown(self.engine.precision)}: noisy gradients (privacy.update.mode) are "
+                "computed in float32; expected 'float32'"
+            )
+        return self
+
     @property
     def events(self) -> ScenarioConfig:
         """The scenario with the events that its name stands for."""

@@ -30,7 +30,15 @@ from feddag.core.errors import InvalidInput
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
-from feddag.learning.following import FollowOptions, answer_drift, forget, settle, take_in
+from feddag.learning.following import (
+    FollowOptions,
+    active_sources,
+    answer_drift,
+    forget,
+    settle,
+    take_in,
+    who_is_there,
+)
 from feddag.learning.presets import PRESETS
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
@@ -55,6 +63,7 @@ class State:
     changed: tuple[str, ...] = ()  # clients that joined, moved or fit badly since the clustering
     settled: int = 0  # the round in which the clusters were last looked at
     sharing: tuple[int, ...] = ()  # the clusters whose models are still averaged (`shared_start`)
+    empty: dict[str, int] | None = None  # cluster of which nobody is there → since which round
 
 
 @algorithm
@@ -75,25 +84,26 @@ class FedDAG:
     # Former name of a setting → its name now.
     MOVED: ClassVar[dict[str, str]] = {
         **{f.name: f"{group}.{f.name}" for group, cls in GROUPS.items() for f in fields(cls)},
-        **{"similarity": "clustering.views", "weighting": "clustering.class_weighting"},
-        **{"rule": "clustering.cut_rule", "encoders": "encoders.count"},
-        **{"combine": "encoders.combine_learners", "schedule": "encoders.primary_rounds"},
+        **{"similarity": "signature.views", "clustering.views": "signature.views"},
+        **{"weighting": "clustering.class_weighting", "rule": "clustering.cut_rule"},
+        **{"encoders": "encoders.count", "combine": "encoders.combine_learners"},
+        **{"schedule": "encoders.primary_rounds"},
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     def without_sketches(self) -> "FedDAG":
         """This method where updates of single clients may not be seen: clusters by the data alone."""
-        if self.clustering_options.views == "gradient":
+        told = tuple(view for view in self.signature.views if view != "gradient")
+        if not told:
             raise InvalidInput(
-                "algorithm.clustering.views = 'gradient' compares the updates of single clients, which "
-                "privacy.level = 'private' does not let leave: use 'data', or level 'strict'"
+                "algorithm.signature.views = ['gradient'] compares the updates of single clients, which "
+                "privacy.level = 'private' does not let leave: name views of the data, or use level 'strict'"
             )
-        return replace(self, clustering_options=replace(self.clustering_options, views="data"))
+        return replace(self, signature=replace(self.signature, views=told))
 
     def trainings(self) -> tuple[int, int]:
         """How often a client trains at the start, and in a round that it takes part in, at most."""
-        warms_up = self.encoders.primary_start == "warm" or self.clustering_options.views != "data"
-        return self.signature.warmup_rounds if warms_up else 0, self.encoders.count
+        return self.warmup(keep=self.encoders.primary_start == "warm"), self.encoders.count
 
     def start(self, server: Server) -> State:
         """Signatures of all clients, clusters, complementarity graph, warm-started models."""
@@ -124,8 +134,8 @@ class FedDAG:
         return share(state, state.models, None, self.encoders.network, self.shared_start, server)
 
     def warmup(self, keep: bool = False) -> int:
-        """Rounds that everybody trains alone. Data angles need none, if no warm model is wanted either."""
-        return self.signature.warmup_rounds if keep or self.clustering_options.views != "data" else 0
+        """Rounds that everybody trains alone. Views of data need none, if no warm model is wanted either."""
+        return self.signature.warmup_rounds if keep or "gradient" in self.signature.views else 0
 
     def signature_request(self, start: Params, mask: int, keep: bool) -> Sign:
         """What clients are asked at the start, and newcomers later."""
@@ -139,7 +149,9 @@ class FedDAG:
         unsigned = tuple(c for c in server.cohort if c not in state.signatures)
         if unsigned:  # they did not answer at the start
             state = self.onboard(state, unsigned, server)
-        labels, models, sources = state.clusters.labels(), state.models, state.sources
+        state = who_is_there(state, server)
+        labels, models = state.clusters.labels(), state.models
+        sources = active_sources(state, self.follow.idle, server.round)
         cohort = [c for c in server.cohort if c in labels]
         if self.encoders.count == 1:
             trained: Any = server.ask_mean(train, train_own(models, labels, cohort, self.local), labels)

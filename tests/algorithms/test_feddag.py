@@ -33,9 +33,9 @@ from feddag.learning.dual import (
     train_dual,
     training_request,
 )
-from feddag.learning.signature import items_of, sketch_mask
+from feddag.learning.signature import SignatureOptions, items_of, sketch_mask
 from feddag.learning.train import Train, train
-from tests.contracts.toys import TRAINING, Around, play, toy
+from tests.contracts.toys import TRAINING, Around, play, toy, toy_server
 
 
 def model(value: float) -> Params:
@@ -293,6 +293,27 @@ def test_without_sharing_every_cluster_is_its_own_source():
     assert begun.sources == ((0,), (1,))
 
 
+def test_a_cluster_without_anybody_there_keeps_its_model_bit_for_bit_and_later_teaches_nobody():
+    prepared = toy("feddag", {"clustering": {"num_clusters": 2}, "follow": {"idle": 3}})
+    method, engine = prepared.algorithm, InlineEngine(prepared.site)
+    begun = method.start(toy_server(prepared.site, engine, clients=prepared.trainable))
+    assert begun.sources == ((1,), (0,))
+    there = begun.clusters.members[0]
+
+    def after(state: State, round_: int) -> State:
+        server = toy_server(prepared.site, engine, clients=there, round=round_, num_rounds=99)
+        return method.round(state, server)
+
+    alone = after(begun, 5)
+    assert alone.models[1] == begun.models[1], "nobody is there to learn, its source must not change it"
+    assert alone.models[0].select(*PRIMARY) != begun.models[0].select(*PRIMARY)
+    assert alone.models[0].select(*SECONDARY) == begun.models[0].select(*SECONDARY), "its source is away"
+    later = after(alone, 8)
+    assert later.models[1] == begun.models[1]
+    assert later.models[0].select(*SECONDARY) != begun.models[0].select(*SECONDARY), "it learns from itself"
+    assert (later.sources, later.empty) == (begun.sources, {"1": 5})
+
+
 @pytest.mark.parametrize("clients", [1, 2, 3])
 def test_the_smallest_federations_run_whole(clients):
     prepared = toy("feddag", num_clients=clients, fraction_train=1.0, partition={"kind": "iid"})
@@ -348,8 +369,10 @@ def test_newcomers_never_move_old_clients():
 
 
 def test_a_state_with_classes_that_clients_lack_survives_a_checkpoint():
-    for options in ({}, {"class_weighting": "frequency"}, {"views": "gradient"}):
-        prepared = toy("feddag", {"clustering": options}, partition={"kind": "label-groups", "groups": 2})
+    for options in ({}, {"class_weighting": "frequency"}, {"fusion": "structure"}):
+        views = ["gradient"] if "fusion" in options else ["pixels", "gradient"]
+        settings = {"clustering": options, "signature": {"views": views}}
+        prepared = toy("feddag", settings, partition={"kind": "label-groups", "groups": 2})
         state = play(prepared, rounds=1).states[-1]
         assert any((s.counts == 0).any() for s in state.signatures.values())
         again = codec.decode(State, codec.encode(state))
@@ -395,7 +418,7 @@ def test_the_clustering_clusters_nothing_again(monkeypatch):
 
 
 def test_a_clustering_of_one_view_shows_this_view_and_the_rule_of_the_cut():
-    prepared = toy("feddag", {"clustering": {"views": "data"}})
+    prepared = toy("feddag", {"signature": {"views": ["pixels", "shape", "texture"]}})
     found = prepared.algorithm.clustering(play(prepared, rounds=0).states[0])
     assert list(found.views) == ["Labels", "Pixels", "Proximity"]
     assert found.weights_N is None
@@ -410,7 +433,7 @@ OLD_KEYS = {
     "diversity",
 }
 NEW_NAMES = {
-    "similarity": "clustering.views",
+    "similarity": "signature.views",
     "weighting": "clustering.class_weighting",
     "rule": "clustering.cut_rule",
     "encoders": "encoders.count",
@@ -423,6 +446,11 @@ NEW_NAMES = {
 def test_a_former_setting_is_answered_with_its_new_name(old, new):
     with pytest.raises(InvalidInput, match=f"'{old}' is now 'algorithm.{new}'"):
         Experiment.from_settings({"algorithm": {"name": "feddag", old: 1}})
+
+
+def test_the_second_switch_of_views_is_answered_with_the_one_that_is_left():
+    with pytest.raises(InvalidInput, match=r"'clustering\.views' is now 'algorithm\.signature\.views'"):
+        Experiment.from_settings({"algorithm": {"name": "feddag", "clustering": {"views": "data"}}})
 
 
 @pytest.mark.parametrize(
@@ -466,12 +494,12 @@ def test_planted_groups_are_found_on_the_toy_problem():
 
 def test_nobody_trains_for_data_angles_alone_unless_the_warm_model_is_wanted():
     def rounds(keep: bool, **settings: Any) -> int:
-        algorithm = FedDAG(clustering_options=ClusteringOptions(**settings))
+        algorithm = FedDAG(signature=SignatureOptions(**settings))
         return algorithm.signature_request(model(0.0), mask=1, keep=keep).signature.warmup_rounds
 
-    assert rounds(keep=False, views="data") == 0
-    assert rounds(keep=True, views="data") == 2
-    assert rounds(keep=False, views="fused") == 2
+    assert rounds(keep=False, views=("pixels",)) == 0
+    assert rounds(keep=True, views=("pixels",)) == 2
+    assert rounds(keep=False, views=("pixels", "gradient")) == 2
 
 
 def test_signatures_are_those_of_plain_training_whatever_the_prior_correction():

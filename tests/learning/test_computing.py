@@ -96,8 +96,8 @@ def test_compile_is_refused_where_it_cannot_work(monkeypatch: pytest.MonkeyPatch
     check_compiler.cache_clear()
     with pytest.raises(InvalidInput, match="compile and batched_clients exclude each other"):
         Experiment.from_settings({"engine": {"compile": True, "batched_clients": 8}})
-    with pytest.raises(InvalidInput, match="engine.precision = 'bfloat16': noisy gradients"):
-        strict = {"level": "private", "update": {"mode": "dpsgd"}}
+    strict = {"level": "private", "update": {"mode": "dpsgd"}}
+    with pytest.raises(InvalidInput, match=r"engine.precision = 'bfloat16': noisy gradients"):
         Experiment.from_settings({"engine": {"precision": "bfloat16"}, "privacy": strict})
 
 

@@ -97,7 +97,7 @@ def test_compile_is_refused_where_it_cannot_work(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(InvalidInput, match="compile and batched_clients exclude each other"):
         Experiment.from_settings({"engine": {"compile": True, "batched_clients": 8}})
     strict = {"level": "private", "update": {"mode": "dpsgd"}}
-    with pytest.raises(InvalidInput, match=r"engine.precision = 'bfloat16': noisy gradients"):
+    with pytest.raises(InvalidInput, match=r"engine.precision = .bfloat16.: noisy gradients"):
         Experiment.from_settings({"engine": {"precision": "bfloat16"}, "privacy": strict})
 
 

@@ -113,11 +113,11 @@ def best_split(
     clouds = cloud_silhouettes(inner, rule.clouds, min_size, options.linkage, generator).max(initial=0)
     if silhouette <= clouds + rule.margin:
         return None
-    clear = (
-        silhouette >= max(rule.clear_floor, clouds + rule.clear_margin)
-        and weakest >= rule.clear_together
-        and apart >= rule.separation + rule.few_items / len(members)
-    )
+    floor, together, margin = rule.clear_floor, rule.clear_together, rule.clear_margin
+    if whole and len(members) < rule.few:
+        floor, together, margin = rule.floor, rule.few_together, rule.margin
+    enough = rule.separation + rule.few_items / len(members)
+    clear = silhouette >= max(floor, clouds + margin) and weakest >= together and apart >= enough
     if not clear and confirmed(view, members, min_size, options, generator) < rule.certainty:
         return None
     return Split(

@@ -65,6 +65,9 @@ class StructureRule:
     clear_together: float = 0.45
     clear_margin: float = 0.15
     separation: float = 1.5  # least distance between parts in errors; plus `few_items` / number of items
+    # Few items cannot confirm each other: for their first split `floor` and `margin` are clear enough.
+    few: Annotated[int, Ge(0)] = 32
+    few_together: float = 0.2
     few_items: float = 20.0  # few items fall into parts more easily by chance
     label_spread: float = 0.15  # labels split only items that lack so much of each other's samples (u^1.5)
     label_floor: float = 0.6  # least silhouette of a split by labels

@@ -201,7 +201,7 @@ def show(rows: list[str], results: list[dict], print_line: Callable[[str], None]
             print_line(
                 f"{'':<18}a part of them: {' '.join(str(r['part_count']) for r in found)}; ARI {agreed:.3f}"
             )
-        if row == "as it is" and len(found) > 1:
+        if row == "as it is" and len(found) > 1 and found[0]["planted"] == 1:
             pairs = [agreement(a["labels"], b["labels"]) for a, b in combinations(found, 2)]
             print_line(f"{'':<18}agreement between seeds {np.mean(pairs):.3f}, least {np.min(pairs):.3f}")
 

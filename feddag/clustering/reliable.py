@@ -113,7 +113,7 @@ class ReliableAngles:
             return ()
         part = items.take(members)
         found = class_halves(self._tells(part).sum(axis=0))
-        return tuple(self.fit(part, only=half)[1] for half in found)
+        return tuple(self.fit(part, only=half.tolist())[1] for half in found)
 
     def newcomers(self, new: Items, old: Items) -> "ReliableAngles":
         """The noise of new items, estimated from their nearest old neighbours."""

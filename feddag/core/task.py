@@ -94,6 +94,8 @@ class Client:
     known_scores: MutableMapping[tuple, Any] | None = None
     work: Work = field(default_factory=Work, compare=False)
     privacy: Guard | None = None  # None: everything leaves as it is
+    # Takes a training (feddag.learning.sgd) and trains it with those of other clients; None: it runs alone.
+    together: Callable[[Any], Params] | None = None
 
     def remembered(self, name: str, otherwise: Params) -> Params:
         """The parameters this client keeps under a name, or what stands for them the first time."""

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedDAG (ICLR 2026): clusters from data and gradient similarity, then one two-encoder model per cluster.
+"""FedDAG (ICLR 2026): clusters from data and gradient similarity, one model each, that learn from each other.
 
-    start   sign           every client trains alone from a common start and sends its signature (§3.1, §3.2)
+    start   sign           every client sends its signature, if asked after training alone (§3.1, §3.2)
             cluster        fused proximity matrix, hierarchical clustering, complementarity graph (§3.3–§4)
-            share_warm     primary encoders start as the cluster mean of the warmed-up encoders (Eq. 22)
-    round   train_dual     primary phase on own data (Eqs. 16–18), secondary phase for learners (Eqs. 19–21)
-            weigh          with `shared_start`: clients say whether their cluster should still share its model
+            share_warm     if wanted, models start as the cluster mean of the warmed-up ones (Eq. 22)
+    round   train          the clients of a cluster train its model; with two encoders (the paper's form):
+            train_dual     primary phase on own data (Eqs. 16–18), secondary phase for learners (Eqs. 19–21)
+            weigh          clients say whether their cluster should still share its model (`shared_start`)
 
 Where the paper is silent or ambiguous, a field of an options class says what is done.
 """
@@ -33,7 +34,7 @@ from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_
 from feddag.learning.following import FollowOptions, answer_drift, forget, settle, take_in
 from feddag.learning.presets import PRESETS
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
-from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
+from feddag.learning.signature import Sign, Signature, SignatureOptions, asked_views, items_of, share_warm, sign
 from feddag.learning.train import train, train_own
 
 GROUPS: dict[str, Any] = {"signature": SignatureOptions, "clustering": ClusteringOptions}
@@ -59,7 +60,7 @@ class State:
 
 @algorithm
 class FedDAG:
-    """Clusters found from data and gradients; two encoders each, the second learns from other clusters."""
+    """Clusters found from data and gradients, whose models learn from each other."""
 
     local: LocalTraining = LocalTraining()
     signature: SignatureOptions = SignatureOptions()
@@ -69,6 +70,7 @@ class FedDAG:
     encoders: EncoderOptions = EncoderOptions()
     follow: FollowOptions = FollowOptions()
     shared_start: SharedStartOptions = SharedStartOptions()
+    seen_labels: bool = True  # clients lower outputs of labels they have never seen, if validation agrees
 
     tasks = (sign, share_warm, train, train_dual, weigh)
     clusters_at_start: ClassVar[bool] = True
@@ -92,8 +94,7 @@ class FedDAG:
 
     def trainings(self) -> tuple[int, int]:
         """How often a client trains at the start, and in a round that it takes part in, at most."""
-        warms_up = self.encoders.primary_start == "warm" or self.clustering_options.views != "data"
-        return self.signature.warmup_rounds if warms_up else 0, self.encoders.count
+        return self.warmup(self.encoders.primary_start == "warm"), self.encoders.count
 
     def start(self, server: Server) -> State:
         """Signatures of all clients, clusters, complementarity graph, warm-started models."""
@@ -124,12 +125,14 @@ class FedDAG:
         return share(state, state.models, None, self.encoders.network, self.shared_start, server)
 
     def warmup(self, keep: bool = False) -> int:
-        """Rounds that everybody trains alone. Data angles need none, if no warm model is wanted either."""
-        return self.signature.warmup_rounds if keep or self.clustering_options.views != "data" else 0
+        """Rounds that everybody trains alone: for a warm model, or to compare updates; else none."""
+        views = asked_views(self.signature, self.clustering_options)
+        return self.signature.warmup_rounds if keep or "gradient" in views else 0
 
     def signature_request(self, start: Params, mask: int, keep: bool) -> Sign:
         """What clients are asked at the start, and newcomers later."""
-        signature = replace(self.signature, warmup_rounds=self.warmup(keep))
+        views = asked_views(self.signature, self.clustering_options)
+        signature = replace(self.signature, warmup_rounds=self.warmup(keep), views=views)
         return Sign(start=start, local=self.local, signature=signature, mask=mask, keep=keep)
 
     def round(self, state: State, server: Server) -> State:
@@ -155,7 +158,8 @@ class FedDAG:
         """The model of the client's cluster; of the largest cluster for a client that never signed."""
         sizes = [len(members) for members in state.clusters.members]
         z = state.clusters.labels().get(client, int(np.argmax(sizes)))
-        return Deployment(models=(state.models[z],), network=self.encoders.network)
+        network = self.encoders.network
+        return Deployment(models=(state.models[z],), network=network, seen_labels=self.seen_labels)
 
     def clustering(self, state: State) -> Clustering:
         """The clusters in use, and what they were decided by; angles are measured again, nothing else."""

@@ -33,7 +33,7 @@ Sources = tuple[tuple[int, ...], ...]  # for each cluster, the clusters that it 
 class EncoderOptions:
     """How the models of the clusters start and train."""
 
-    count: Annotated[int, Ge(1), Le(2)] = 2  # encoders per model; 1 is FedDAG*
+    count: Annotated[int, Ge(1), Le(2)] = 1  # encoders per model; the paper has 2, and calls 1 FedDAG*
     sharing: bool = True  # False is FedDAG†: the secondary encoder learns from its own cluster
     combine_learners: Literal["mean", "sum"] = "mean"  # Θ^{2f'} of several learners; the paper sums
     source_updates: Literal["mean", "sum"] = "mean"  # of several sources of one learner; the paper sums
@@ -41,7 +41,9 @@ class EncoderOptions:
     # parallel: train both from the same round-start model (Eqs. 17 and 20); this was seen to diverge.
     phases: Literal["sequential", "parallel"] = "sequential"
     secondary_epochs: Annotated[int, Ge(0)] = 0  # of the secondary phase; 0: as in the primary phase
-    primary_start: Literal["warm", "random"] = "warm"  # Eq. 22, or the appendix's alternative
+    # warm: the mean of the members' warmed-up models (Eq. 22); common: θ⁰, the same for all, so that nobody
+    # warms up and one cluster is FedAvg; random: one random model per cluster (the appendix's alternative).
+    primary_start: Literal["common", "warm", "random"] = "common"
     head_start: Literal["warm", "random"] = "warm"  # warm: from the warm-up; the second encoder counts 0
     # sources: the mean of the source clusters' warmed-up encoders; common: one random encoder for all;
     # random: one random encoder per cluster; copy: the cluster's own primary encoder.
@@ -126,8 +128,13 @@ def diverse(weight: float) -> Loss:
 def start_models(
     server: Server, clusters: Clusters, sources: Sources, options: EncoderOptions
 ) -> tuple[Params, ...]:
-    """Θ_z^{1f} is the mean of the members' warmed-up encoders, weighted by samples (Eq. 22)."""
+    """Θ_z^{1f} is θ⁰, or the mean of the members' warmed-up encoders, weighted by samples (Eq. 22)."""
+    common = server.initial_params()
+    if options.primary_start == "common" and options.count == 1:
+        return (common,) * len(clusters)
     models = [server.initial_params(options.network, f"cluster {z}") for z in range(len(clusters))]
+    if options.primary_start == "common":
+        models = [model.replace(widened(common, model)) for model in models]
     if options.primary_start == "warm":
         parts = ("primary.",) if options.count == 2 and options.head_start == "random" else PRIMARY
         labels = clusters.labels()

@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le
 
 from feddag.clustering import looks
 from feddag.clustering.items import Items
-from feddag.clustering.options import SvdMethod
+from feddag.clustering.options import ClusteringOptions, SvdMethod
 from feddag.clustering.subspaces import Subspaces, class_means, class_subspaces
 from feddag.core.contract import Known
 from feddag.core.deployment import LocalTraining
@@ -30,8 +30,9 @@ NO_ERRORS = np.zeros(0, dtype=np.float32)
 class SignatureOptions:
     """What a client computes and sends as its signature."""
 
-    # What is looked at: see `feddag.clustering.looks`; "gradient" is the sketch of the update.
-    views: tuple[ViewName, ...] = ("pixels", "shape", "texture", "gradient")
+    # What is looked at: see `feddag.clustering.looks`; "gradient" is the sketch of an update, for which every
+    # client has to train at the start.
+    views: tuple[ViewName, ...] = DATA_VIEWS
     side: Annotated[int, Ge(0)] = 16  # images are averaged to at most this side; 0: samples as they are
     # t_g, rounds of training alone before the signature; a request says 0 where no update is needed.
     warmup_rounds: Annotated[int, Ge(1)] = 2
@@ -49,6 +50,15 @@ class SignatureOptions:
             raise ValueError(f"views = {list(self.views)}: expected one or more of {known}, once each")
         if self.vectors > 1 and self.vectors != int(self.vectors):
             raise ValueError(f"vectors = {self.vectors:g}: expected a whole number, or a share below 1")
+
+
+def asked_views(asked: SignatureOptions, clustering: ClusteringOptions) -> tuple[ViewName, ...]:
+    """The views that signatures carry: updates only where they are compared."""
+    if clustering.views == "data" and set(asked.views) != {"gradient"}:
+        return tuple(view for view in asked.views if view != "gradient")
+    if clustering.composes or "gradient" in asked.views:
+        return asked.views
+    return (*asked.views, "gradient")  # Eq. 7 fuses two matrices
 
 
 @message

@@ -170,13 +170,22 @@ def test_the_sketch_keeps_the_same_coordinates_for_everyone_and_two_percent_of_t
     assert len(sketch_mask(1, 0.001, 10)) == 1
 
 
+TWO = {"preset": "two_encoders"}  # the paper's form: warm start, two encoders
+
+
 def warm_mean(prepared: Any) -> Params:
     """What FedDAG* starts from when there is one cluster."""
     return play(prepared, rounds=0).states[0].models[0]
 
 
+def test_one_cluster_is_fedavg():
+    ours = play(toy("feddag", {"clustering": {"num_clusters": 1}}), rounds=3).states
+    fedavg = play(toy("fedavg"), rounds=3).states
+    assert [state.models for state in ours] == [(state.params,) for state in fedavg]
+
+
 def test_one_encoder_and_one_cluster_is_fedavg_from_the_warm_start():
-    prepared = toy("feddag", {"encoders": {"count": 1}, "clustering": {"num_clusters": 1}})
+    prepared = toy("feddag", {**TWO, "encoders": {"count": 1}, "clustering": {"num_clusters": 1}})
     trace = play(prepared, rounds=3)
     fedavg = toy("fedavg")
     algorithm = fedavg.algorithm
@@ -195,8 +204,8 @@ def test_one_encoder_and_one_cluster_is_fedavg_from_the_warm_start():
 
 def test_with_a_secondary_encoder_that_outputs_zero_it_follows_the_single_encoder():
     """Equal primary and head at the start, no secondary phase: both train the same function."""
-    prepared = toy("feddag", {"clustering": {"num_clusters": 1}})
-    single = warm_mean(toy("feddag", {"encoders": {"count": 1}, "clustering": {"num_clusters": 1}}))
+    prepared = toy("feddag", {**TWO, "clustering": {"num_clusters": 1}})
+    single = warm_mean(toy("feddag", {**TWO, "encoders": {"count": 1}, "clustering": {"num_clusters": 1}}))
     engine = InlineEngine(prepared.site)
     dual = play(prepared, rounds=0).states[0].models[0]
     features = single["head.weight"].shape[1]
@@ -225,7 +234,7 @@ def test_with_a_secondary_encoder_that_outputs_zero_it_follows_the_single_encode
 
 def test_primary_encoders_start_as_the_example_weighted_mean_of_the_members_warm_encoders():
     """Eq. 22, literally, from what the clients remember."""
-    prepared = toy("feddag", {"clustering": {"num_clusters": 2}})
+    prepared = toy("feddag", {**TWO, "clustering": {"num_clusters": 2}})
     engine = InlineEngine(prepared.site)
     kept: dict[str, Params] = {}
 
@@ -250,7 +259,7 @@ def test_primary_encoders_start_as_the_example_weighted_mean_of_the_members_warm
 
 def first_models(**settings):
     return (
-        play(toy("feddag", {"clustering": {"num_clusters": 2}, "encoders": settings}), rounds=0)
+        play(toy("feddag", {**TWO, "clustering": {"num_clusters": 2}, "encoders": settings}), rounds=0)
         .states[0]
         .models
     )
@@ -357,7 +366,7 @@ def test_a_state_with_classes_that_clients_lack_survives_a_checkpoint():
         if not options:
             levels = {fit.name: fit.angles.levels_NC.shape for fit in state.frame.fits if fit.angles}
             shape = (len(state.signatures), prepared.federation.num_classes)
-            assert levels == {"pixels": shape, "gradient": (len(state.signatures), 1)}
+            assert levels == {"pixels": shape}
 
 
 def test_the_clustering_shows_the_clusters_in_use_after_newcomers_joined():
@@ -371,7 +380,7 @@ def test_the_clustering_shows_the_clusters_in_use_after_newcomers_joined():
     assert found.sources == last.sources
     assert found.clients == tuple(last.signatures)
     assert len(found.clients) == len(first.signatures) + 2
-    assert list(found.views) == ["Labels", "Pixels", "Shape", "Gradient", "Proximity"]
+    assert list(found.views) == ["Labels", "Pixels", "Shape", "Proximity"]
     assert all(v.matrix_NN.shape == (len(found.clients),) * 2 for v in found.views.values())
     assert len(found.counts_NC) == len(found.clients)
     assert found.weights_N is None, "views have one weight for all clients"
@@ -464,14 +473,20 @@ def test_planted_groups_are_found_on_the_toy_problem():
     assert len(pairs) == len(set(labels.values())) == 2
 
 
-def test_nobody_trains_for_data_angles_alone_unless_the_warm_model_is_wanted():
-    def rounds(keep: bool, **settings: Any) -> int:
-        algorithm = FedDAG(clustering_options=ClusteringOptions(**settings))
-        return algorithm.signature_request(model(0.0), mask=1, keep=keep).signature.warmup_rounds
+def test_clients_train_at_the_start_only_for_a_warm_model_or_to_compare_updates():
+    def asked(keep: bool = False, sent: tuple = DATA_VIEWS, **settings: Any) -> tuple[int, bool]:
+        options, signature = ClusteringOptions(**settings), SignatureOptions(views=sent)
+        algorithm = FedDAG(clustering_options=options, signature=signature)
+        signature = algorithm.signature_request(model(0.0), mask=1, keep=keep).signature
+        return signature.warmup_rounds, "gradient" in signature.views
 
-    assert rounds(keep=False, views="data") == 0
-    assert rounds(keep=True, views="data") == 2
-    assert rounds(keep=False, views="fused") == 2
+    everything = (*DATA_VIEWS, "gradient")
+    assert asked() == (0, False)
+    assert asked(keep=True) == (2, False)
+    assert asked(sent=everything) == (2, True)
+    assert asked(sent=everything, views="data") == (0, False)
+    assert asked(views="gradient") == (2, True)
+    assert asked(fusion="mean") == (2, True), "Eq. 7 has a matrix of updates"
 
 
 def test_signatures_are_those_of_plain_training_whatever_the_prior_correction():

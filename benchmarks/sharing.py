@@ -17,6 +17,7 @@ import json
 import math
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,23 +58,22 @@ SETTINGS: dict[str, tuple[int, int, list[str]]] = {
     "lda 0.25": (20, 4, [*FASHION, "partition.kind=lda", "partition.alpha=0.25"]),
     "lda 1": (20, 4, [*FASHION, "partition.kind=lda", "partition.alpha=1"]),
 }
-COLD = ["algorithm=feddag", "algorithm.encoders.count=1", "algorithm.encoders.primary_start=common"]
-COLD += ["algorithm.clustering.views=data"]
-WARM = ["algorithm=feddag", "algorithm.encoders.primary_start=warm", "algorithm.clustering.views=fused"]
-BLIND = [*COLD, "algorithm.shared_start.rounds=0.4", "algorithm.shared_start.evidence=false"]
+ALL = ["algorithm=feddag", "algorithm.shared_start.evidence=false"]
 METHODS: dict[str, list[str]] = {
-    "FedDAG": [*COLD, "algorithm.shared_start.rounds=0.4"],
-    "FedDAG*": [*COLD, "algorithm.shared_start.rounds=0"],
+    "FedDAG": ["algorithm=feddag"],
+    "FedDAG*": ["algorithm=feddag", "algorithm.preset=one_encoder"],
     "FedAvg": ["algorithm=fedavg"],
     "tuned FedAvg": ["algorithm=fedavg_ft"],
     "PACFL": ["algorithm=pacfl", "algorithm.num_clusters={groups}"],
     "IFCA": ["algorithm=ifca", "algorithm.num_clusters={groups}"],
     # what the parts are worth
-    "warm FedDAG*": [*WARM, "algorithm.encoders.count=1", "algorithm.shared_start.rounds=0"],
-    "two encoders": [*WARM, "algorithm.encoders.count=2", "algorithm.shared_start.rounds=0"],
-    "always": [*BLIND, "algorithm.shared_start.partners=all"],
-    "sources": [*BLIND, "algorithm.shared_start.partners=graph"],
-    "random": [*BLIND, "algorithm.shared_start.partners=random"],
+    "FedAvg, seen labels": ["algorithm=fedavg"],  # served as FedDAG serves
+    "FedDAG, all labels": ["algorithm=feddag", "algorithm.seen_labels=false"],
+    "warm FedDAG*": ["algorithm=feddag", "algorithm.preset=two_encoders", "algorithm.encoders.count=1"],
+    "two encoders": ["algorithm=feddag", "algorithm.preset=two_encoders"],
+    "always": [*ALL, "algorithm.shared_start.partners=all"],
+    "sources": [*ALL, "algorithm.shared_start.partners=graph"],
+    "random": [*ALL, "algorithm.shared_start.partners=random"],
 }
 REFERENCE = "FedDAG*"
 
@@ -128,6 +128,9 @@ def play(setting: str, method: str, seed: int, extra: list[str], given: int = 0)
         asked = {
             c: Evaluate(deployment=algorithm.deploy(state, c), local=experiment.training) for c in clients
         }
+        if method.endswith(", seen labels"):
+            served = {c: replace(request.deployment, seen_labels=True) for c, request in asked.items()}
+            asked = {c: replace(request, deployment=served[c]) for c, request in asked.items()}
         replies = server(rounds, (), "evaluation").ask(evaluate, asked)
     accuracy = {c: 100 * r.test.correct.sum() / max(r.test.total.sum(), 1) for c, r in replies.items()}
     planted = simulation.federation.groups

@@ -4,8 +4,7 @@
     start   sign           every client sends its signature, if asked after training alone (§3.1, §3.2)
             cluster        fused proximity matrix, hierarchical clustering, complementarity graph (§3.3–§4)
             share_warm     if wanted, models start as the cluster mean of the warmed-up ones (Eq. 22)
-    round   train          the clients of a cluster train its model; with two encoders (the paper's form):
-            train_dual     primary phase on own data (Eqs. 16–18), secondary phase for learners (Eqs. 19–21)
+    round   train          with two encoders train_dual: primary (Eqs. 16–18) and secondary phase (Eqs. 19–21)
             weigh          clients say whether their cluster should still share its model (`shared_start`)
 
 Where the paper is silent or ambiguous, a field of an options class says what is done.
@@ -34,7 +33,7 @@ from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_
 from feddag.learning.following import FollowOptions, answer_drift, forget, settle, take_in
 from feddag.learning.presets import PRESETS
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
-from feddag.learning.signature import Sign, Signature, SignatureOptions, asked_views, items_of, share_warm, sign
+from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
 from feddag.learning.train import train, train_own
 
 GROUPS: dict[str, Any] = {"signature": SignatureOptions, "clustering": ClusteringOptions}
@@ -77,27 +76,29 @@ class FedDAG:
     # Former name of a setting → its name now.
     MOVED: ClassVar[dict[str, str]] = {
         **{f.name: f"{group}.{f.name}" for group, cls in GROUPS.items() for f in fields(cls)},
-        **{"similarity": "clustering.views", "weighting": "clustering.class_weighting"},
-        **{"rule": "clustering.cut_rule", "encoders": "encoders.count"},
-        **{"combine": "encoders.combine_learners", "schedule": "encoders.primary_rounds"},
+        **{"similarity": "signature.views", "clustering.views": "signature.views"},
+        **{"weighting": "clustering.class_weighting", "rule": "clustering.cut_rule"},
+        **{"encoders": "encoders.count", "combine": "encoders.combine_learners"},
+        **{"schedule": "encoders.primary_rounds"},
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     def without_sketches(self) -> "FedDAG":
         """This method where updates of single clients may not be seen: clusters by the data alone."""
-        if self.clustering_options.views == "gradient":
+        told = tuple(view for view in self.signature.views if view != "gradient")
+        if not told:
             raise InvalidInput(
-                "algorithm.clustering.views = 'gradient' compares the updates of single clients, which "
-                "privacy.level = 'private' does not let leave: use 'data', or level 'strict'"
+                "algorithm.signature.views = ['gradient'] compares the updates of single clients, which "
+                "privacy.level = 'private' does not let leave: name views of the data, or use level 'strict'"
             )
-        return replace(self, clustering_options=replace(self.clustering_options, views="data"))
+        return replace(self, signature=replace(self.signature, views=told))
 
     def trainings(self) -> tuple[int, int]:
         """How often a client trains at the start, and in a round that it takes part in, at most."""
-        return self.warmup(self.encoders.primary_start == "warm"), self.encoders.count
+        return self.warmup(keep=self.encoders.primary_start == "warm"), self.encoders.count
 
     def start(self, server: Server) -> State:
-        """Signatures of all clients, clusters, complementarity graph, warm-started models."""
+        """Signatures of all clients, clusters, complementarity graph, models."""
         start, mask = server.initial_params(), (server.seed / "sketch").integer()
         request = self.signature_request(start, mask, keep=self.encoders.primary_start == "warm")
         signatures = server.ask(sign, broadcast(request, server.clients))
@@ -125,14 +126,12 @@ class FedDAG:
         return share(state, state.models, None, self.encoders.network, self.shared_start, server)
 
     def warmup(self, keep: bool = False) -> int:
-        """Rounds that everybody trains alone: for a warm model, or to compare updates; else none."""
-        views = asked_views(self.signature, self.clustering_options)
-        return self.signature.warmup_rounds if keep or "gradient" in views else 0
+        """Rounds that everybody trains alone. Views of data need none, if no warm model is wanted either."""
+        return self.signature.warmup_rounds if keep or "gradient" in self.signature.views else 0
 
     def signature_request(self, start: Params, mask: int, keep: bool) -> Sign:
         """What clients are asked at the start, and newcomers later."""
-        views = asked_views(self.signature, self.clustering_options)
-        signature = replace(self.signature, warmup_rounds=self.warmup(keep), views=views)
+        signature = replace(self.signature, warmup_rounds=self.warmup(keep))
         return Sign(start=start, local=self.local, signature=signature, mask=mask, keep=keep)
 
     def round(self, state: State, server: Server) -> State:
@@ -158,8 +157,8 @@ class FedDAG:
         """The model of the client's cluster; of the largest cluster for a client that never signed."""
         sizes = [len(members) for members in state.clusters.members]
         z = state.clusters.labels().get(client, int(np.argmax(sizes)))
-        network = self.encoders.network
-        return Deployment(models=(state.models[z],), network=network, seen_labels=self.seen_labels)
+        served = Deployment(models=(state.models[z],), network=self.encoders.network)
+        return replace(served, seen_labels=self.seen_labels)
 
     def clustering(self, state: State) -> Clustering:
         """The clusters in use, and what they were decided by; angles are measured again, nothing else."""

@@ -73,7 +73,7 @@ def cluster_signatures(
     `seed` belongs to the MLP gate and to the samples that are drawn from very many items.
     """
     options, graph_options = options or ClusteringOptions(), graph_options or GraphOptions()
-    kept = KeptAngles() if graph_options.alignment and options.views != "gradient" else None
+    kept = KeptAngles() if graph_options.alignment and items.views() else None
     splits: tuple[Split, ...] = ()
     unlike_N = np.zeros(len(items), dtype=bool)
     if options.composes:
@@ -99,7 +99,7 @@ def compose_views(
         fits.append(fit)
         matrices.append(matrix)
     splits = compose(matrices, len(items), options)
-    frame = replace(Frame.unfitted(len(items), options), fits=weighted(fits, splits))
+    frame = replace(Frame.unfitted(items, options), fits=weighted(fits, splits))
     return frame, fused(frame.fits, matrices), splits, matrices
 
 

@@ -10,7 +10,7 @@ from annotated_types import Ge, Gt, Le
 
 from feddag.clustering import looks
 from feddag.clustering.items import Items
-from feddag.clustering.options import ClusteringOptions, SvdMethod
+from feddag.clustering.options import SvdMethod
 from feddag.clustering.subspaces import Subspaces, class_means, class_subspaces
 from feddag.core.contract import Known
 from feddag.core.deployment import LocalTraining
@@ -50,15 +50,6 @@ class SignatureOptions:
             raise ValueError(f"views = {list(self.views)}: expected one or more of {known}, once each")
         if self.vectors > 1 and self.vectors != int(self.vectors):
             raise ValueError(f"vectors = {self.vectors:g}: expected a whole number, or a share below 1")
-
-
-def asked_views(asked: SignatureOptions, clustering: ClusteringOptions) -> tuple[ViewName, ...]:
-    """The views that signatures carry: updates only where they are compared."""
-    if clustering.views == "data" and set(asked.views) != {"gradient"}:
-        return tuple(view for view in asked.views if view != "gradient")
-    if clustering.composes or "gradient" in asked.views:
-        return asked.views
-    return (*asked.views, "gradient")  # Eq. 7 fuses two matrices
 
 
 @message

@@ -44,12 +44,19 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "feddag, paper": ("feddag", {"preset": "paper"}, GROUPS),
     "feddag, data view": (
         "feddag",
-        {"preset": "two_encoders", "clustering": {"views": "data"}, "signature": {"svd": "randomised"}},
+        {
+            "preset": "two_encoders",
+            "signature": {"views": ["pixels", "shape", "texture"], "svd": "randomised"},
+        },
         GROUPS,
     ),
     "feddag, gradient view": (
         "feddag",
-        {"preset": "two_encoders", "clustering": {"views": "gradient", "cut_rule": "silhouette"}},
+        {
+            "preset": "two_encoders",
+            "clustering": {"cut_rule": "silhouette"},
+            "signature": {"views": ["gradient"]},
+        },
         GROUPS,
     ),
     "feddag, entropy": (

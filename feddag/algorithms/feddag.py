@@ -157,8 +157,7 @@ class FedDAG:
         """The model of the client's cluster; of the largest cluster for a client that never signed."""
         sizes = [len(members) for members in state.clusters.members]
         z = state.clusters.labels().get(client, int(np.argmax(sizes)))
-        served = Deployment(models=(state.models[z],), network=self.encoders.network)
-        return replace(served, seen_labels=self.seen_labels)
+        return self.encoders.served(state.models[z], seen_labels=self.seen_labels)
 
     def clustering(self, state: State) -> Clustering:
         """The clusters in use, and what they were decided by; angles are measured again, nothing else."""

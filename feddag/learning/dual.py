@@ -16,7 +16,7 @@ from feddag.core.algorithm import Server, broadcast
 from feddag.core.averaging import Mean, mean
 from feddag.core.clusters import Clusters
 from feddag.core.contract import Known
-from feddag.core.deployment import LocalTraining
+from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, options, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, sgd_task
@@ -55,6 +55,10 @@ class EncoderOptions:
     def network(self) -> Literal["single", "dual"]:
         """The kind of network that every cluster trains."""
         return "dual" if self.count == 2 else "single"
+
+    def served(self, model: Params, seen_labels: bool) -> Deployment:
+        """What a client does with the model of its cluster."""
+        return Deployment(models=(model,), network=self.network, seen_labels=seen_labels)
 
 
 @message

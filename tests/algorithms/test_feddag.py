@@ -368,7 +368,7 @@ def test_a_state_with_classes_that_clients_lack_survives_a_checkpoint():
         if not options:
             levels = {fit.name: fit.angles.levels_NC.shape for fit in state.frame.fits if fit.angles}
             shape = (len(state.signatures), prepared.federation.num_classes)
-            assert levels == {"pixels": shape}
+            assert levels == {"pixels": shape, "gradient": (len(state.signatures), 1)}
 
 
 def test_the_clustering_shows_the_clusters_in_use_after_newcomers_joined():

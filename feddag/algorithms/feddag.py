@@ -30,7 +30,15 @@ from feddag.core.errors import InvalidInput
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
-from feddag.learning.following import FollowOptions, answer_drift, forget, settle, take_in
+from feddag.learning.following import (
+    FollowOptions,
+    active_sources,
+    answer_drift,
+    forget,
+    settle,
+    take_in,
+    who_is_there,
+)
 from feddag.learning.presets import PRESETS
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
@@ -55,6 +63,7 @@ class State:
     changed: tuple[str, ...] = ()  # clients that joined, moved or fit badly since the clustering
     settled: int = 0  # the round in which the clusters were last looked at
     sharing: tuple[int, ...] = ()  # the clusters whose models are still averaged (`shared_start`)
+    empty: dict[str, int] | None = None  # cluster of which nobody is there → since which round
 
 
 @algorithm
@@ -141,7 +150,9 @@ class FedDAG:
         unsigned = tuple(c for c in server.cohort if c not in state.signatures)
         if unsigned:  # they did not answer at the start
             state = self.onboard(state, unsigned, server)
-        labels, models, sources = state.clusters.labels(), state.models, state.sources
+        state = who_is_there(state, server)
+        labels, models = state.clusters.labels(), state.models
+        sources = active_sources(state, self.follow.idle, server.round)
         cohort = [c for c in server.cohort if c in labels]
         if self.encoders.count == 1:
             trained: Any = server.ask_mean(train, train_own(models, labels, cohort, self.local), labels)

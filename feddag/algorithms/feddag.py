@@ -29,16 +29,9 @@ from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.core.message import message, public
 from feddag.core.params import Params
-from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
-from feddag.learning.following import (
-    FollowOptions,
-    active_sources,
-    answer_drift,
-    forget,
-    settle,
-    take_in,
-    who_is_there,
-)
+from feddag.learning import following
+from feddag.learning.dual import EncoderOptions, start_models, train_both, train_dual
+from feddag.learning.following import FollowOptions
 from feddag.learning.presets import PRESETS
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
@@ -54,7 +47,7 @@ class State:
 
     clusters: Clusters
     models: tuple[Params, ...] = public()
-    sources: tuple[tuple[int, ...], ...]  # for each cluster, the clusters that it learns from
+    sources: tuple[tuple[int, ...], ...]  # whom each cluster learns from; without sharing (FedDAG†) itself
     signatures: dict[str, Signature]
     start: Params = public()  # θ⁰ of the warm-up: the updates of newcomers are comparable only from here
     mask: int  # selects the coordinates of all sketches
@@ -113,7 +106,6 @@ class FedDAG:
         signatures = server.ask(sign, broadcast(request, server.clients))
         found = cluster_signatures(items_of(signatures), self.clustering_options, self.graph, seed=mask)
         clusters = Clusters.from_labels(list(signatures), found.labels_N)
-        # Without sharing (FedDAG†) each cluster is its own source.
         sources = found.sources() if self.encoders.sharing else tuple((z,) for z in range(found.count))
         server.note(
             num_clusters=len(clusters),
@@ -150,25 +142,22 @@ class FedDAG:
         unsigned = tuple(c for c in server.cohort if c not in state.signatures)
         if unsigned:  # they did not answer at the start
             state = self.onboard(state, unsigned, server)
-        state = who_is_there(state, server)
+        state = following.who_is_there(state, server)
         labels, models = state.clusters.labels(), state.models
-        sources = active_sources(state, self.follow.idle, server.round)
-        cohort = [c for c in server.cohort if c in labels]
+        sources = following.active_sources(state, self.follow.idle, server.round)
+        members = {c: labels[c] for c in server.cohort if c in labels}
         if self.encoders.count == 1:
-            trained: Any = server.ask_mean(train, train_own(models, labels, cohort, self.local), labels)
+            trained: Any = server.ask_mean(train, train_own(models, members, members, self.local), members)
             own = add_means(models, trained)
         else:
-            asked = training_requests(models, sources, self.encoders, self.local, server.round)
-            requests = {c: request for c in cohort if (request := asked[labels[c]]) is not None}
-            trained = server.ask_mean(train_dual, requests, labels)
-            own = aggregate(models, sources, trained, self.encoders)
+            own, trained = train_both(models, sources, members, self.encoders, self.local, server)
         return share(state, own, trained, self.encoders.network, self.shared_start, server)
 
     def deploy(self, state: State, client: str) -> Deployment:
         """The model of the client's cluster; of the largest cluster for a client that never signed."""
-        sizes = [len(members) for members in state.clusters.members]
-        z = state.clusters.labels().get(client, int(np.argmax(sizes)))
-        return self.encoders.served(state.models[z], seen_labels=self.seen_labels)
+        largest = int(np.argmax([len(members) for members in state.clusters.members]))
+        model = state.models[state.clusters.labels().get(client, largest)]
+        return self.encoders.served(model, seen_labels=self.seen_labels)
 
     def clustering(self, state: State) -> Clustering:
         """The clusters in use, and what they were decided by; angles are measured again, nothing else."""
@@ -188,10 +177,9 @@ class FedDAG:
         )
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
-        """Newcomers sign from the stored start and mask; old clients stay in their clusters."""
-        unsigned = [c for c in newcomers if c not in state.signatures]  # who signed before keeps its cluster
-        signed = self.signed(state, unsigned, server)
-        return take_in(state, signed, self, server) if signed else state
+        """Newcomers sign from the stored start and mask; who signed before stays in its cluster."""
+        signed = self.signed(state, [c for c in newcomers if c not in state.signatures], server)
+        return following.take_in(state, signed, self, server) if signed else state
 
     def signed(self, state: State, clients: Iterable[str], server: Server) -> dict[str, Signature]:
         """Fresh signatures, comparable with those of the start."""
@@ -200,13 +188,13 @@ class FedDAG:
 
     def depart(self, state: State, gone: tuple[str, ...], server: Server) -> State:
         """Who leaves keeps its place, unless signatures are to be forgotten."""
-        return forget(state, gone) if self.follow.forget else state
+        return following.forget(state, gone) if self.follow.forget else state
 
     def drifted(self, state: State, alarmed: tuple[str, ...], server: Server) -> State:
         """Clients whose data changed sign again and are placed; a storm is one re-clustering."""
         signed = self.signed(state, [c for c in alarmed if c in state.signatures], server)
-        return answer_drift(state, signed, self, server)
+        return following.answer_drift(state, signed, self, server)
 
     def settle(self, state: State, server: Server) -> State:
         """After enough change, the whole choice of clusters again; accepted only with evidence."""
-        return settle(state, self, server)
+        return following.settle(state, self, server)

@@ -156,6 +156,21 @@ def start_models(
     return tuple(model.replace(start) for model, start in zip(models, starts, strict=True))
 
 
+def train_both(
+    models: Sequence[Params],
+    sources: Sources,
+    labels: Mapping[str, int],
+    options: EncoderOptions,
+    local: LocalTraining,
+    server: Server,
+) -> tuple[tuple[Params, ...], Mapping[int, Mean[TrainedDual]]]:
+    """One round of both phases: the models of all clusters after it, and the mean replies."""
+    asked = training_requests(models, sources, options, local, server.round)
+    requests = {c: request for c, z in labels.items() if (request := asked[z]) is not None}
+    means = server.ask_mean(train_dual, requests, labels)
+    return aggregate(models, sources, means, options), means
+
+
 def training_requests(
     models: Sequence[Params], sources: Sources, options: EncoderOptions, local: LocalTraining, round_: int
 ) -> list[TrainDual | None]:

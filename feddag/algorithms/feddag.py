@@ -26,9 +26,9 @@ from feddag.core.averaging import add_means
 from feddag.core.clustering import Clustering
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
-from feddag.core.errors import InvalidInput
 from feddag.core.message import message, public
 from feddag.core.params import Params
+from feddag.core.problem import Problem
 from feddag.learning import following
 from feddag.learning.dual import EncoderOptions, start_models, train_both, train_dual
 from feddag.learning.following import FollowOptions
@@ -85,15 +85,13 @@ class FedDAG:
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
+    def suited(self, problem: Problem) -> "FedDAG":
+        """This method with the views that suit the data."""
+        return replace(self, signature=self.signature.suited(problem))
+
     def without_sketches(self) -> "FedDAG":
         """This method where updates of single clients may not be seen: clusters by the data alone."""
-        told = tuple(view for view in self.signature.views if view != "gradient")
-        if not told:
-            raise InvalidInput(
-                "algorithm.signature.views = ['gradient'] compares the updates of single clients, which "
-                "privacy.level = 'private' does not let leave: name views of the data, or use level 'strict'"
-            )
-        return replace(self, signature=replace(self.signature, views=told))
+        return replace(self, signature=self.signature.without_gradient())
 
     def trainings(self) -> tuple[int, int]:
         """How often a client trains at the start, and in a round that it takes part in, at most."""
@@ -132,7 +130,7 @@ class FedDAG:
 
     def signature_request(self, start: Params, mask: int, keep: bool) -> Sign:
         """What clients are asked at the start, and newcomers later."""
-        signature = replace(self.signature, warmup_rounds=self.warmup(keep))
+        signature = self.signature.asked(self.warmup(keep))
         return Sign(start=start, local=self.local, signature=signature, mask=mask, keep=keep)
 
     def round(self, state: State, server: Server) -> State:

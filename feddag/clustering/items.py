@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from feddag.clustering.arrays import FloatArray, checked_counts, checked_matrix
+from feddag.clustering.arrays import FloatArray, IntArray, checked_counts, checked_matrix
 from feddag.clustering.subspaces import Subspaces
 
 
@@ -44,6 +44,16 @@ class Items:
 
     def __len__(self) -> int:
         return len(self.subspaces)
+
+    def take(self, rows: Sequence[int] | IntArray) -> "Items":
+        """Some of the items, in the given order."""
+        some = np.asarray(rows, dtype=np.int64)
+        picked = [
+            [told[i] for i in some.tolist()] if len(told) else ()
+            for told in (self.subspaces, self.shapes, self.textures)
+        ]
+        sketches_NK = None if self.sketches_NK is None else self.sketches_NK[some]
+        return Items(picked[0], self.counts_NC[some], sketches_NK, *picked[1:])
 
     @property
     def num_classes(self) -> int:

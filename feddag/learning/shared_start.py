@@ -151,6 +151,8 @@ def with_same_labels(counts_ZC: np.ndarray, least: float) -> np.ndarray:
 def partners_of(state: "Sharers", options: SharedStartOptions, server: Server) -> Partners:
     """For each cluster, whose models are averaged to its own: those of its partners that still share."""
     alike_ZZ = with_same_labels(np.stack(label_counts(state)), options.same_labels)
+    # A cluster of which nobody is there keeps its model bit for bit.
+    sharing = [z for z in state.sharing if str(z) not in (state.empty or {})]
     found: list[tuple[int, ...]] = []
     for z, of_z in enumerate(state.sources):
         others = [q for q in range(len(state.sources)) if q != z]
@@ -160,8 +162,8 @@ def partners_of(state: "Sharers", options: SharedStartOptions, server: Server) -
             number = sum(1 for q in of_z if q != z)
             drawn = (server.seed / "partners" / z).numpy().permutation(others)[:number]
             others = [int(q) for q in drawn]
-        with_z = {z, *(q for q in others if q in state.sharing and alike_ZZ[z, q])}
-        found.append(tuple(sorted(with_z)) if z in state.sharing else (z,))
+        with_z = {z, *(q for q in others if q in sharing and alike_ZZ[z, q])}
+        found.append(tuple(sorted(with_z)) if z in sharing else (z,))
     return tuple(found)
 
 
@@ -188,6 +190,7 @@ class Sharers(Protocol):
     sources: tuple[tuple[int, ...], ...]
     signatures: dict[str, Signature]
     sharing: tuple[int, ...]
+    empty: dict[str, int] | None
 
 
 def label_counts(state: Sharers) -> list[np.ndarray]:

@@ -20,6 +20,7 @@ from feddag.core.clusters import Clusters
 from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.core.params import Params
+from feddag.core.problem import Problem
 from feddag.engines.inline import InlineEngine
 from feddag.experiment.settings import Experiment
 from feddag.learning.dual import (
@@ -33,7 +34,7 @@ from feddag.learning.dual import (
     train_dual,
     training_request,
 )
-from feddag.learning.signature import SignatureOptions, items_of, sketch_mask
+from feddag.learning.signature import DATA_VIEWS, SignatureOptions, items_of, sketch_mask
 from feddag.learning.train import Train, train
 from tests.contracts.toys import TRAINING, Around, play, toy, toy_server
 
@@ -179,7 +180,8 @@ def warm_mean(prepared: Any) -> Params:
 
 
 def test_one_cluster_is_fedavg():
-    ours = play(toy("feddag", {"clustering": {"num_clusters": 1}}), rounds=3).states
+    settings = {"signature": {"views": ["pixels"]}, "clustering": {"num_clusters": 1}}
+    ours = play(toy("feddag", settings), rounds=3).states
     fedavg = play(toy("fedavg"), rounds=3).states
     assert [state.models for state in ours] == [(state.params,) for state in fedavg]
 
@@ -303,7 +305,7 @@ def test_without_sharing_every_cluster_is_its_own_source():
 
 
 def test_a_cluster_without_anybody_there_keeps_its_model_bit_for_bit_and_later_teaches_nobody():
-    prepared = toy("feddag", {"clustering": {"num_clusters": 2}, "follow": {"idle": 3}})
+    prepared = toy("feddag", {**TWO, "clustering": {"num_clusters": 2}, "follow": {"idle": 3}})
     method, engine = prepared.algorithm, InlineEngine(prepared.site)
     begun = method.start(toy_server(prepared.site, engine, clients=prepared.trainable))
     assert begun.sources == ((1,), (0,))
@@ -403,7 +405,7 @@ def test_the_clustering_shows_the_clusters_in_use_after_newcomers_joined():
     assert found.sources == last.sources
     assert found.clients == tuple(last.signatures)
     assert len(found.clients) == len(first.signatures) + 2
-    assert list(found.views) == ["Labels", "Pixels", "Shape", "Proximity"]
+    assert list(found.views) == ["Labels", "Pixels", "Shape", "Gradient", "Proximity"]
     assert all(v.matrix_NN.shape == (len(found.clients),) * 2 for v in found.views.values())
     assert len(found.counts_NC) == len(found.clients)
     assert found.weights_N is None, "views have one weight for all clients"
@@ -499,6 +501,16 @@ def test_planted_groups_are_found_on_the_toy_problem():
     groups = prepared.federation.groups
     pairs = {(labels[c], groups[c]) for c in labels}
     assert len(pairs) == len(set(labels.values())) == 2
+
+
+def test_the_views_suit_the_data_unless_some_are_named():
+    def views(shape: tuple[int, ...], codes: bool = False, **named: Any) -> tuple[str, ...]:
+        problem = Problem(shape, 3, integer_codes=codes)
+        return FedDAG(signature=SignatureOptions(**named)).suited(problem).signature.views
+
+    assert views((1, 28, 28)) == views((9, 128)) == views((80,), codes=True) == DATA_VIEWS
+    assert views((6,)) == (*DATA_VIEWS, "gradient"), "a table"
+    assert views((6,), views=("pixels",)) == ("pixels",)
 
 
 def test_nobody_trains_for_data_angles_alone_unless_the_warm_model_is_wanted():

@@ -26,28 +26,22 @@ SAMPLE = WIDTH + CLASSES  # floats of one mean of FedMix
 # Bytes; where needed as a function of the client's number of samples, or one of several.
 Size = int | set[int] | Callable[[int], int]
 
+SIGN = (
+    4 * M + LOCAL + 7 * NUMBER + len("pixels shape texture gradient".replace(" ", "") + "total" + "exact"),
+    4 * round(0.02 * M) + 2 * (4 * WIDTH + NUMBER) * CLASSES + NUMBER * CLASSES + NUMBER,
+)
 # method → task → (down, up) for each client that is asked
 FORMULAS: dict[str, dict[str, tuple[Size, Size]]] = {
     "feddag": {
-        # for pixels and shape one vector a class with its class, class counts, classes withheld; vectors have
-        # no texture
-        "sign": (
-            4 * M + LOCAL + 7 * NUMBER + len("pixels shape texture".replace(" ", "") + "total" + "exact"),
-            2 * (4 * WIDTH + NUMBER) * CLASSES + NUMBER * CLASSES + NUMBER,
-        ),
+        # sketch (2% of M), for pixels and shape one vector a class with its class, class counts, classes
+        # withheld; vectors have no texture
+        "sign": SIGN,
         "train": (4 * M + LOCAL, 4 * M + NUMBER),
         # the shared and the own step, label shares, network, what is enough; six sums
         "weigh": (4 * 2 * M + NUMBER * CLASSES + len("single") + NUMBER, 6 * NUMBER),
     },
     "feddag, two encoders": {
-        # as above, and a sketch (2% of M)
-        "sign": (
-            4 * M
-            + LOCAL
-            + 7 * NUMBER
-            + len("pixels shape texture gradient".replace(" ", "") + "total" + "exact"),
-            4 * round(0.02 * M) + 2 * (4 * WIDTH + NUMBER) * CLASSES + NUMBER * CLASSES + NUMBER,
-        ),
+        "sign": SIGN,
         "share_warm": (len("primary.head."), 4 * M + NUMBER),
         # own encoders and head, and the learners' combined encoder: 3E + H₂ down, 2E + H₂ up
         "train_dual": (

@@ -124,13 +124,14 @@ def test_partners_are_all_who_still_share_or_those_that_the_graph_names() -> Non
     server: Any = SimpleNamespace(seed=Seed(1))
     members = (("a",), ("b",), ("c",), ("d",))
 
-    def found(how: Any, sharing: tuple[int, ...] = (0, 1, 2, 3), d: int = 0) -> Any:
+    def found(how: Any, sharing: tuple[int, ...] = (0, 1, 2, 3), d: int = 0, away: Any = None) -> Any:
         labels = {"a": [1, 1], "b": [2, 2], "c": [5, 0], "d": [d, 3]}
         state: Any = SimpleNamespace(
             clusters=Clusters(members=members),
             sources=SOURCES,
             signatures={c: SimpleNamespace(counts=np.array(n)) for c, n in labels.items()},
             sharing=sharing,
+            empty=away,
         )
         return partners_of(state, SharedStartOptions(partners=how, same_labels=0.5), server)
 
@@ -139,6 +140,9 @@ def test_partners_are_all_who_still_share_or_those_that_the_graph_names() -> Non
         "c and d have no label in common"
     )
     assert found("all", (0, 2, 3), d=3) == ((0, 2, 3), (1,), (0, 2, 3), (0, 2, 3))
+    assert found("all", away={"1": 4}, d=3) == ((0, 2, 3), (1,), (0, 2, 3), (0, 2, 3)), (
+        "nobody of it is there"
+    )
     assert found("graph") == ((0, 1, 2), (0, 1), (0, 2), (1, 3))
     assert found("graph", (0, 2, 3)) == ((0, 2), (1,), (0, 2), (3,))
     drawn = found("random")
@@ -164,6 +168,7 @@ class ToyState:
     clusters: Clusters = CLUSTERS
     sources: Any = ((1,), (2,), (0,))
     sharing: tuple[int, ...] = (0, 1, 2)
+    empty: None = None
 
     @property
     def signatures(self) -> Any:

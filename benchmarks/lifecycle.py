@@ -31,6 +31,7 @@ from feddag.experiment.settings import Experiment
 from feddag.learning.drift import DriftOptions, Watch, describe, watch
 from feddag.learning.sgd import sgd
 from feddag.reporting.tables.clients import read_clients
+from feddag.reporting.tables.lifecycle import Story, detected
 from feddag.runs.simulate import build, run
 
 CHANGE_POINTS = Path(__file__).parent / "change_points"
@@ -94,7 +95,8 @@ def detect(case: str, seed: int) -> dict[str, Any]:
     memories: dict[str, dict] = {c: {} for c in federation.ids}
     resting: dict[str, int] = {}
     drifts = [d for d in federation.drifts if d.kind != "quantity"]
-    found, false, checks, sizes = {}, 0, 0, []
+    story = Story(drifts=[(d.client, d.at, d.done) for d in drifts])
+    checks = 0
     for round_ in range(0, ROUNDS + 1, EVERY):
         for client in federation.ids:
             if resting.get(client, 0) > round_:
@@ -107,19 +109,16 @@ def detect(case: str, seed: int) -> dict[str, Any]:
             checks += round_ > 0
             if not reply.alarm:
                 continue
-            own = [d for d in drifts if d.client == client and d.at <= round_]
-            if own and (client, own[-1].at) not in found:
-                found[client, own[-1].at] = round_ - own[-1].at
-            elif not own or round_ > own[-1].done + EVERY:
-                false += 1
+            story.alarms.append((client, round_))
             watch(Watch(options=DriftOptions(), renew=True), here)
             memories[client], resting[client] = dict(here.memory), round_ + 3 * EVERY
+    found, false = detected(story)
     counts = federation.counts()
-    sizes = counts[counts > 0]
     return {
         "table": "detect", "case": case, "seed": seed, "clients": CLIENTS, "drifts": len(drifts),
-        "detected": len(found), "delays": list(found.values()), "checks": checks, "false": false,
-        "median_class": float(np.median(sizes)),
+        "detected": len(found), "delays": [to - at for (_, at), (_, to) in found.items()], "checks": checks,
+        "repeats": len(story.alarms) - len(found) - len(false), "false": len(false),
+        "median_class": float(np.median(counts[counts > 0])),
     }  # fmt: skip
 
 
@@ -147,7 +146,8 @@ def fresh(case: str, seed: int) -> dict[str, Any]:
             false += watch(Watch(options=DriftOptions(), renew=False), client).alarm
             checks += 1
     return {"table": "detect", "case": case, "seed": seed, "clients": 100, "drifts": 0, "detected": 0,
-            "delays": [], "checks": checks, "false": false, "median_class": len(rows[0]) / 10}  # fmt: skip
+            "delays": [], "checks": checks, "repeats": 0, "false": false,
+            "median_class": len(rows[0]) / 10}  # fmt: skip
 
 
 # -- runs with training --------------------------------------------------------------------------------------
@@ -298,7 +298,17 @@ def _least_seconds(work: Callable[[], Any]) -> float:
 # -- tables --------------------------------------------------------------------------------------------------
 
 
-DETECTED = ("data change", "drifts", "recall", "mean delay", "largest", "checks", "false alarms", "per 1,000")
+DETECTED = (
+    "data change (seeds)",
+    "drifts",
+    "recall",
+    "mean delay",
+    "largest",
+    "checks",
+    "repeats",
+    "false alarms",
+    "per 1,000",
+)
 TRAINED = (
     "table, case",
     "seeds",
@@ -337,7 +347,9 @@ def _detected(case: str, rows: list[dict[str, Any]]) -> list[str]:
     late = [f"{np.mean(delays):.1f}", str(max(delays))] if delays else ["–", "–"]
     recall = f"{seen / drifts:.3f}" if drifts else "–"
     rate = f"{1000 * false / max(checks, 1):.2f}"
-    return [case.removeprefix("detect, "), str(drifts), recall, *late, f"{checks:,}", str(false), rate]
+    repeats = str(sum(r["repeats"] for r in rows))
+    name = f"{case.removeprefix('detect, ')} ({len(rows)})"
+    return [name, str(drifts), recall, *late, f"{checks:,}", repeats, str(false), rate]
 
 
 def _trained(case: str, rows: list[dict[str, Any]]) -> list[str]:

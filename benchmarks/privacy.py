@@ -117,7 +117,7 @@ def audits(data: str, seeds: list[int], levels: list[str]) -> Iterator[Row]:
         base = build(experiment(data, "label skew", seed))
         for level in levels:
             found = audit(with_privacy(base, f"privacy={level}"))
-            values = {f.attack: round(f.value, 4) for f in found.findings}
+            values = {f.attack: [round(f.value, 4), round(f.error, 4), f.verdict] for f in found.findings}
             yield {"seed": seed, "level": level, "passed": found.passed, **values}
 
 

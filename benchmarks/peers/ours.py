@@ -19,7 +19,8 @@ from feddag.core.algorithm import Server
 from feddag.core.deployment import LocalTraining
 from feddag.core.examples import Scaling
 from feddag.data.federation import Federation, Pool, Share, Source
-from feddag.experiment.settings import AlgorithmConfig, EngineConfig, EvaluationConfig, Experiment
+from feddag.experiment.method import AlgorithmConfig
+from feddag.experiment.settings import EngineConfig, EvaluationConfig, Experiment
 from feddag.learning.modules import LoadedNetwork
 from feddag.runs.driver import Driver
 from feddag.runs.events import EventLog

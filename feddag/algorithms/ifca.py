@@ -4,12 +4,13 @@
 import math
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Annotated, ClassVar
 
 from annotated_types import Ge
 
 from feddag.core.algorithm import Server, algorithm, broadcast
-from feddag.core.averaging import step
+from feddag.core.averaging import add_means, mean, step
 from feddag.core.clustering import Clustering
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
@@ -18,6 +19,8 @@ from feddag.core.params import Params
 from feddag.core.task import Client, client_task
 from feddag.learning.evaluation import least_loss
 from feddag.learning.sgd import sgd
+from feddag.learning.train import train as train_chosen
+from feddag.learning.train import train_own
 
 ENCODER = "primary."
 
@@ -98,10 +101,16 @@ class IFCA:
     # Initial models are drawn anew until each is chosen by a fair part of the clients; 1: the first draw.
     initial_draws: Annotated[int, Ge(1)] = 20
     least_share: Annotated[float, Ge(0)] = 0.5  # of 1/K; authors' code: at least 0.7/K (K=2) or 0.4/K (K=4)
+    # Ask for the choice alone and then for a mean per model, so that updates can be summed unseen; one more
+    # message to each client. Secure aggregation turns it on.
+    choose_first: bool = False
 
-    tasks = (choose, train)
-    needs_single_updates: ClassVar[str] = "learns the choice of each client together with its update"
+    tasks = (choose, train, train_chosen)
     clusters_at_start: ClassVar[bool] = False
+
+    def without_single_updates(self) -> "IFCA":
+        """This method where only sums of updates may be seen."""
+        return replace(self, choose_first=True)
 
     def start(self, server: Server) -> State:
         """Differently initialised models, none of them shunned if that can be had."""
@@ -134,6 +143,17 @@ class IFCA:
 
     def round(self, state: State, server: Server) -> State:
         """Average each model over those who chose it; one nobody chose stays as it is."""
+        models, chosen = (
+            self.trained_by_sums(state, server) if self.choose_first else self.trained(state, server)
+        )
+        choices = self.count(chosen.values())
+        used = sum(1 for n in choices if n)
+        # An entropy of 0: all chose the same model.
+        server.note(num_clusters=used, sizes=choices, choice_entropy=entropy(choices))
+        return State(models=models, choices=dict(sorted({**state.choices, **chosen}.items())))
+
+    def trained(self, state: State, server: Server) -> tuple[tuple[Params, ...], dict[str, int]]:
+        """Clients choose and train in one go: the new models, and who chose which."""
         request = Train(offer=self.offer(state), local=self.local)
         replies = server.ask(train, broadcast(request, server.cohort))
         models = tuple(
@@ -142,12 +162,20 @@ class IFCA:
         )
         if self.share_encoder:
             models = with_encoder_of(step(state.models[0], replies), models)
-        choices = self.count(reply.cluster for reply in replies.values())
-        used = sum(1 for n in choices if n)
-        # An entropy of 0: all chose the same model.
-        server.note(num_clusters=used, sizes=choices, choice_entropy=entropy(choices))
+        return models, {client: reply.cluster for client, reply in replies.items()}
+
+    def trained_by_sums(self, state: State, server: Server) -> tuple[tuple[Params, ...], dict[str, int]]:
+        """The same in two questions: the server sees who chose which model, and the mean update of each."""
+        replies = server.ask(choose, broadcast(self.offer(state), server.cohort))
         chosen = {client: reply.cluster for client, reply in replies.items()}
-        return State(models=models, choices=dict(sorted({**state.choices, **chosen}.items())))
+        requests = train_own(state.models, chosen, chosen, self.local)
+        means = server.ask_mean(train_chosen, requests, chosen)
+        models = add_means(state.models, means)
+        if self.share_encoder and means:
+            found = [m.reply for m in means.values()]
+            everyone = mean([reply.update for reply in found], [reply.examples for reply in found])
+            models = with_encoder_of(state.models[0] + everyone, models)
+        return models, chosen
 
     def count(self, choices: Iterable[int]) -> list[int]:
         """How many chose each cluster."""

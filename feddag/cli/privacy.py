@@ -9,6 +9,7 @@ import typer
 from feddag.cli.options import Overrides, terminal
 
 app = typer.Typer(help="What leaves the clients, at which price, and an attack on it.", no_args_is_help=True)
+MARKS = {"within": "ok  ", "unclear": "near", "above": "FAIL"}
 
 
 @app.callback()
@@ -63,7 +64,7 @@ def audit(
     found = attack(build(experiment))
     console = terminal(soft_wrap=True)
     for finding in found.findings:
-        say(console, f"{'ok  ' if finding.passed else 'FAIL'}  {finding.sentence}")
+        say(console, f"{MARKS[finding.verdict]}  {finding.sentence}")
     picture = write_audit(found, folder or (Path(what) / "audit" if run else Path("privacy-audit")))
     say(console, f"picture in {picture}")
     raise typer.Exit(0 if found.passed else 1)

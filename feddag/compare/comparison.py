@@ -15,13 +15,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from feddag.compare.cells import outcome_of
 from feddag.compare.grid import ComparisonGrid
 from feddag.compare.run import compare
 from feddag.core.errors import InvalidInput
 from feddag.experiment.settings import Experiment
 from feddag.reporting.figures.curves import curves_figure
 from feddag.reporting.frames import frame_of
-from feddag.reporting.tables.comparison import read_outcome
 from feddag.runs.run import Run, load_run
 
 if TYPE_CHECKING:
@@ -77,11 +77,7 @@ class Comparison(os.PathLike[str]):
     def plot_curves(self) -> "Figure":
         """Learning curves over rounds and over traffic, the band is the deviation over seeds."""
         grid = self.grid
-        outcomes = [
-            read_outcome(self.folder / "cells" / cell.name, cell.method, cell.setting, cell.experiment.seed)
-            for cell in grid.cells
-            if cell.finished(self.folder)
-        ]
+        outcomes = [outcome_of(cell, self.folder) for cell in grid.cells if cell.finished(self.folder)]
         return curves_figure(outcomes, grid.methods, grid.settings, grid.metric)
 
     def _repr_html_(self) -> str:

@@ -3,21 +3,20 @@
 
 import json
 import os
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
+from feddag.compare.cells import outcome_of, refuse_failures, run_cells, table_folder
 from feddag.compare.grid import Cell, ComparisonGrid
-from feddag.compare.pool import run_side_by_side
 from feddag.compare.tune import picked, tuning_cells, validation_score, words
-from feddag.core.errors import FederationError, InvalidInput
-from feddag.core.files import lock_folder, write_durably
+from feddag.core.errors import InvalidInput
+from feddag.core.files import write_durably
 from feddag.core.text import plural
 from feddag.reporting.figures.curves import draw_curves
 from feddag.reporting.pages.comparison import comparison_html
-from feddag.reporting.tables.comparison import BUDGETS, Line, Outcome, at_budget, read_outcome, summarise
+from feddag.reporting.tables.comparison import BUDGETS, Line, at_budget, summarise
 from feddag.reporting.tables.comparison_text import latex, markdown, outcomes_csv, summary_csv
 from feddag.reporting.terminal.board import CompareBoard
 from feddag.runs.simulate import build
@@ -32,42 +31,20 @@ def compare(
     tuning = tuple(cell for options in trials.values() for runs in options.values() for cell in runs)
     _refuse_unwritable(folder)
     _check_data_and_networks((*grid.cells, *tuning))
-    with ExitStack() as stack:
-        try:
-            (folder / "cells").mkdir(parents=True, exist_ok=True)
-            stack.enter_context(lock_folder(folder))
-        except OSError as error:
-            raise InvalidInput(f"the folder {folder} cannot be written: {error.strerror}") from None
+    with table_folder(folder):
         grid.save(folder / "compare.json")
-        failures = _run_cells(tuning, folder, jobs, board) if tuning else {}
+        failures = run_cells(_named(tuning), folder, jobs, board) if tuning else {}
         if tuning:
             grid = replace(grid, picked=picked(trials, lambda cell: _validation(cell, folder, grid.metric)))
         cells = grid.cells
-        failures |= _run_cells(cells, folder, jobs, board)
+        failures |= run_cells(_named(cells), folder, jobs, board)
         lines = report(grid, folder)
-    if failures:
-        name, reason = next(iter(failures.items()))
-        raise FederationError(
-            f"{len(failures)} of {len(cells) + len(tuning)} runs failed, the first is {name}: {reason}; "
-            f"the tables in {folder} hold the others"
-        )
+    refuse_failures(failures, len(cells) + len(tuning), folder)
     return lines
 
 
-def _run_cells(cells: tuple[Cell, ...], folder: Path, jobs: int, board: CompareBoard) -> dict[str, str]:
-    """Run the cells that are not finished; returns the failed ones with the reason."""
-    board.expect({cell.name: (cell.method, cell.setting, cell.experiment) for cell in cells})
-    for cell in cells:
-        if cell.finished(folder):
-            board.finished(cell.name, _outcome(cell, folder))
-    waiting = {cell.name: cell for cell in cells if not cell.finished(folder)}  # equal cells run once
-    return run_side_by_side(
-        {name: cell.experiment for name, cell in waiting.items()},
-        folder,
-        jobs,
-        board,
-        read=lambda name: _outcome(waiting[name], folder),
-    )
+def _named(cells: tuple[Cell, ...]) -> dict[str, tuple[str, str, Cell]]:
+    return {cell.name: (cell.method, cell.setting, cell) for cell in cells}  # equal cells run once
 
 
 def _validation(cell: Cell, folder: Path, metric: str) -> float | None:
@@ -98,13 +75,9 @@ def _check_data_and_networks(cells: tuple[Cell, ...]) -> None:
             build(cell.experiment)
 
 
-def _outcome(cell: Cell, folder: Path) -> Outcome:
-    return read_outcome(folder / "cells" / cell.name, cell.method, cell.setting, cell.experiment.seed)
-
-
 def report(grid: ComparisonGrid, folder: Path) -> list[Line]:
     """Write index.html, comparison.md, .tex, .csv, summary.csv and curves.png from the finished cells."""
-    outcomes = [_outcome(cell, folder) for cell in grid.cells if cell.finished(folder)]
+    outcomes = [outcome_of(cell, folder) for cell in grid.cells if cell.finished(folder)]
     outcomes = at_budget(outcomes, grid.budget, grid.methods[0])
     lines = summarise(outcomes, grid.methods, grid.settings, grid.metric, grid.targets)
     base, first = grid.cells[0].experiment, grid.methods[0]

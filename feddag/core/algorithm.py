@@ -112,18 +112,25 @@ def algorithm(cls: type[T]) -> type[T]:
     return made
 
 
+@dataclass(frozen=True)
+class MeanQuestion:
+    """What `ask_mean` was asked."""
+
+    task: ClientTask
+    requests: Mapping[ClientId, Any]
+    groups: Mapping[ClientId, int] | None
+    uniform: bool
+    quorum: float | None
+
+    def group(self, client: ClientId) -> int:
+        """The group that a client's reply counts for."""
+        return self.groups[client] if self.groups else 0
+
+
 class Averaging(Protocol):
     """Another way to find means, for example one that hides single replies; see `feddag.privacy.sums`."""
 
-    def __call__(
-        self,
-        server: "Server",
-        task: ClientTask,
-        requests: Mapping[ClientId, Any],
-        groups: Mapping[ClientId, int] | None,
-        uniform: bool,
-        quorum: float | None,
-    ) -> dict[int, Mean[Any]]:
+    def __call__(self, server: "Server", asked: MeanQuestion) -> dict[int, Mean[Any]]:
         """The mean reply of each group, as `ask_mean` promises it."""
         ...
 
@@ -235,14 +242,11 @@ class Server:
         The one averaging question: an engine may answer it without showing single replies. Clients count by
         their examples, or equally when `uniform`. A group that nobody answered for is left out.
         """
+        asked = MeanQuestion(task, requests, groups, uniform, quorum)
         if self.averaging is not None and requests:
-            requests = requests_at_round(requests, self.round, self.num_rounds)
-            return self.averaging(self, task, requests, groups, uniform, quorum)
-        grouped: dict[int, dict[ClientId, Reply]] = {}
-        for client, reply in self.ask(task, requests, quorum).items():
-            grouped.setdefault(groups[client] if groups else 0, {})[client] = reply
-        means = {group: mean_reply(grouped[group], uniform) for group in sorted(grouped)}
-        return {group: found for group, found in means.items() if found is not None}
+            now = requests_at_round(requests, self.round, self.num_rounds)
+            return self.averaging(self, replace(asked, requests=now))
+        return means_of(asked, self.ask(task, requests, quorum), uniform)
 
     def initial_params(self, network: str = "single", name: str | int = "model") -> Params:
         """Freshly initialised parameters; equal for equal names, whatever was drawn before."""
@@ -288,3 +292,12 @@ def place_cohort(
 def broadcast(request: Request, clients: Iterable[ClientId]) -> dict[ClientId, Request]:
     """The same request for every client: encoded once, shared by all."""
     return dict.fromkeys(clients, request)
+
+
+def means_of(asked: MeanQuestion, replies: Mapping[ClientId, Any], uniform: bool) -> dict[int, Mean[Any]]:
+    """The mean reply of each group, of replies that the server sees; none for a group without examples."""
+    grouped: dict[int, dict[ClientId, Any]] = {}
+    for client, reply in replies.items():
+        grouped.setdefault(asked.group(client), {})[client] = reply
+    means = {group: mean_reply(grouped[group], uniform) for group in sorted(grouped)}
+    return {group: found for group, found in means.items() if found is not None}

@@ -15,15 +15,17 @@ from feddag.data.config import DataConfig, FeatureConfig, PartitionConfig
 from feddag.data.dataset import Dataset
 from feddag.data.dealing.features import corrupt_shares
 from feddag.data.dealing.lives import shares_of_lives, timeline
-from feddag.data.dealing.partitions import PARTITIONS, PlantedGroups
+from feddag.data.dealing.partitions import PARTITIONS
+from feddag.data.dealing.planting import PlantedGroups
 from feddag.data.dealing.rows import make_shares, test_rows, training_rows
 from feddag.data.dealing.skews import (
+    Styles,
     choose_concepts,
     choose_newcomers,
     choose_styles,
     keep_unequal_parts,
 )
-from feddag.data.federation import Federation
+from feddag.data.federation import Federation, Pool, Share
 from feddag.data.names import is_allowed
 from feddag.data.scenario import Life, Plan, Traits, add_lives, plan_changes
 
@@ -77,18 +79,7 @@ def partition_dataset(
     shares = make_shares(dataset, partition, rows, tests, holding.maps, holding.concepts, seed)
     if lives:
         shares = shares_of_lives(shares, len(ids), lives, traits, dataset.num_classes, seed)
-    train, test, styles = dataset.train, dataset.test, traits.styles
-    if styles is not None and styles.kind == "corruption":
-        train, test, shares = corrupt_shares(
-            train,
-            test,
-            shares,
-            styles,
-            (partition.feature or FeatureConfig()).severity,
-            seed / "corruption",
-            dataset.source.sha256,
-            cache or DataConfig().cache_folder,
-        )
+    train, test, shares = _in_their_styles(dataset, partition, shares, traits.styles, seed, cache)
     groups, group_names = _planted_groups(traits, len(ids) + len(lives))
     clients, phases, drifts = timeline(ids, shares, lives, changes, groups, train.y, seed)
     return Federation(
@@ -110,6 +101,29 @@ def partition_dataset(
         },
         phases=phases,
         drifts=drifts,
+    )
+
+
+def _in_their_styles(
+    dataset: Dataset,
+    partition: PartitionConfig,
+    shares: list[Share],
+    styles: Styles | None,
+    seed: Seed,
+    cache: Path | None,
+) -> tuple[Pool, Pool, list[Share]]:
+    """The samples as clients see them: corrupted ones are new samples, and shares point to them."""
+    if styles is None or styles.kind != "corruption":
+        return dataset.train, dataset.test, shares
+    return corrupt_shares(
+        dataset.train,
+        dataset.test,
+        shares,
+        styles,
+        (partition.feature or FeatureConfig()).severity,
+        seed / "corruption",
+        dataset.source.sha256,
+        cache or DataConfig().cache_folder,
     )
 
 

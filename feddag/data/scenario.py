@@ -18,7 +18,7 @@ from feddag.core.seeds import Seed
 from feddag.data.config import DriftConfig
 from feddag.data.corruptions import CORRUPTIONS
 from feddag.data.dataset import Dataset
-from feddag.data.dealing.partitions import PlantedGroups
+from feddag.data.dealing.planting import PlantedGroups
 from feddag.data.dealing.skews import CLEAN, Styles, check_images, label_map
 
 CHANGE_POINT_MAPS = ("identity", "swap-1-2", "swap-3-4", "swap-5-6")  # concepts 0 to 3 of FedDrift's files

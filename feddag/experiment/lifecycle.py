@@ -43,3 +43,9 @@ class LifecycleConfig(BaseModel):
         if self.preset == "paper":
             return replace(self.drift, labels="wasserstein", subspaces=False, means=False)
         return self.drift
+
+    def most_alarms(self, num_rounds: int) -> int:
+        """How many alarms one client can raise in so many rounds: after each it rests."""
+        if num_rounds < self.every:
+            return 0
+        return 1 + (num_rounds - self.every) // (self.every * (self.cooldown + 1))

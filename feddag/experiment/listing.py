@@ -19,10 +19,11 @@ from feddag.algorithms import ALGORITHMS
 from feddag.core.errors import InvalidInput
 from feddag.data.catalog import DATASETS
 from feddag.data.dealing.partitions import PARTITIONS
+from feddag.experiment.method import AlgorithmConfig
 from feddag.experiment.recipes import RECIPES
 from feddag.experiment.scenario import SCENARIOS
 from feddag.experiment.sentences import shown_text, table_type
-from feddag.experiment.settings import AlgorithmConfig, Experiment
+from feddag.experiment.settings import Experiment
 from feddag.models import FAMILIES
 
 Rows = list[tuple[str, ...]]  # (name, help), or of settings (name, default, help)

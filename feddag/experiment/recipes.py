@@ -14,9 +14,10 @@ from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig, PartitionConfig
 from feddag.data.own.tables import TABLES
+from feddag.experiment.method import AlgorithmConfig
 from feddag.experiment.overrides import Settings, override, read_settings
 from feddag.experiment.sentences import shown_text
-from feddag.experiment.settings import AlgorithmConfig, EvaluationConfig, Experiment
+from feddag.experiment.settings import EvaluationConfig, Experiment
 
 
 def demo() -> Experiment:

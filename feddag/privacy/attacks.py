@@ -2,6 +2,7 @@
 """The attacks of an audit, as functions of scores: a high score means "this sample was there"."""
 
 import math
+from typing import Literal
 
 import numpy as np
 
@@ -68,3 +69,54 @@ def count_advantage(with_sample: np.ndarray, without: np.ndarray) -> tuple[float
 def largest_advantage(epsilon: float) -> float:
     """The largest advantage over a coin that an ε-private release allows."""
     return math.exp(epsilon) / (1 + math.exp(epsilon)) - 0.5
+
+
+# -- how sure an audit is ------------------------------------------------------------------------------------
+
+Verdict = Literal["within", "unclear", "above"]
+SURE = 2.6  # standard errors: 99% sure
+WORDS: dict[Verdict, str] = {
+    "within": "within the goal",
+    "unclear": "not distinguishable from the goal with so many trials",
+    "above": "above the goal",
+}
+
+
+def verdict(value: float, error: float, goal: float) -> Verdict:
+    """Whether a mean with this standard error lies surely within a goal, surely above it, or neither."""
+    if value + SURE * error <= goal:
+        return "within"
+    return "above" if value - SURE * error > goal else "unclear"
+
+
+class Curve:
+    """How well an attack does at every class size, against its goal."""
+
+    def __init__(self, goal: float) -> None:
+        self.goal = goal
+        self.points: dict[int, tuple[float, float]] = {}  # class size → mean, standard error
+
+    def add(self, size: int, values: list[float], deviation: float) -> None:
+        """The trials of one class size; `deviation`: that of one value when the attack only guesses.
+
+        A few trials can agree by chance, so a value never counts as less uncertain than a guess.
+        """
+        if values:
+            spread = max(float(np.std(values)), deviation)
+            self.points[size] = float(np.mean(values)), spread / math.sqrt(len(values))
+
+    def at(self, size: int) -> Verdict:
+        """The verdict at one class size; without trials it is unclear."""
+        return verdict(*self.points[size], self.goal) if size in self.points else "unclear"
+
+    @property
+    def verdict(self) -> Verdict:
+        """Above the goal if it is so at any size, within it if it is so at all sizes."""
+        found = {self.at(size) for size in self.points}
+        return next((v for v in ("above", "unclear") if v in found), "within")
+
+    @property
+    def worst(self) -> tuple[int, float, float]:
+        """The class size at which the attack does best, how well, and the standard error."""
+        size = max(self.points, key=lambda n: self.points[n][0])
+        return size, *self.points[size]

@@ -110,21 +110,24 @@ def make_plan(
     fraction: float,
     sizes: Sequence[int],
     evaluated: bool = True,
+    again: int = 0,
 ) -> Plan:
-    """The plan of a run: `sizes` are the numbers of training samples of the clients."""
+    """The plan of a run: `sizes` are the numbers of training samples of the clients.
+
+    `again` is how often a client whose data change can be asked for a new signature, at most.
+    """
     kinds = {Kind(kind) for task in algorithm.tasks for kind in sensitive_kinds(task.reply)}
     start, per_round = algorithm.trainings() if hasattr(algorithm, "trainings") else (0, 1)
     expected = max(1, round(num_rounds * fraction))
     ordered = sorted(n for n in sizes if n) or [1]
     median = ordered[len(ordered) // 2]
 
-    def spends(n: int, participations: int) -> list[Spend]:
-        found = _data_spends(options, kinds)
+    def spends(n: int, participations: int, signatures: int = 1) -> list[Spend]:
+        found = _data_spends(options, kinds) * signatures
         if options.dpsgd:
             rate, steps = sampling(n, local)
-            found.append(
-                Spend(DPSGD, options.update.noise, rate, steps * (start + per_round * participations))
-            )
+            trainings = start * signatures + per_round * participations
+            found.append(Spend(DPSGD, options.update.noise, rate, steps * trainings))
         return found
 
     releases = [
@@ -135,8 +138,19 @@ def make_plan(
     epsilon = worst = None
     if options.noisy or options.dpsgd:
         epsilon = total_epsilon(spends(median, expected), options.delta)
-        worst = max(total_epsilon(spends(n, num_rounds), options.delta) for n in {ordered[0], ordered[-1]})
+        again = again if Kind.SUBSPACES in kinds else 0
+        extremes = {ordered[0], ordered[-1]}
+        worst = max(total_epsilon(spends(n, num_rounds, 1 + again), options.delta) for n in extremes)
     warnings = _warnings(options, epsilon, kinds, expected, num_rounds)
+    if epsilon is not None and again:
+        costs = [total_epsilon(spends(median, expected, 1 + k), options.delta) for k in range(again + 1)]
+        lasts = sum(cost <= options.budget for cost in costs) - 1
+        if 0 <= lasts < again:
+            warnings.append(
+                f"a client whose data change signs again, at most {plural(again, 'time')} in this run; its "
+                f"budget of {options.budget:g} lasts for {plural(lasts, 'new signature')} "
+                f"(ε = {costs[lasts]:.3g}), then it stops answering"
+            )
     if options.dpsgd and epsilon is not None and epsilon > options.budget:
         warnings.append(_enough_noise(options, median, local, start + per_round * expected, kinds))
     return Plan(options, tuple(releases), epsilon, worst, tuple(warnings))

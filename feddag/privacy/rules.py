@@ -56,10 +56,18 @@ def treatment(options: PrivacyOptions, kind: str) -> Treatment:
     return found
 
 
-def check_start(name: str, algorithm: Any, options: PrivacyOptions) -> None:
-    """Refuse, in one sentence, a method that this level cannot protect."""
+def check_start(
+    name: str, algorithm: Any, options: PrivacyOptions, watched: Iterable[ClientTask] = ()
+) -> None:
+    """Refuse, in one sentence, a method that this level cannot protect, or alarms that it does not allow."""
     if not options.on:
         return
+    for task in watched:
+        if any(treatment(options, kind) == "refused" for kind in sensitive_kinds(task.reply)):
+            raise InvalidInput(
+                f"lifecycle.detector = 'client' sends drift alarms, which privacy.level = '{options.level}' "
+                "does not let leave: use lifecycle.detector = 'none', or privacy.level = 'private'"
+            )
     tasks: Iterable[ClientTask] = algorithm.tasks
     for task in tasks:
         for kind in sorted(sensitive_kinds(task.reply)):
@@ -75,8 +83,12 @@ def check_start(name: str, algorithm: Any, options: PrivacyOptions) -> None:
                 f"gradients cannot protect it: use another method, or privacy.update.mode = 'secagg'"
             )
     reason = getattr(type(algorithm), "needs_single_updates", "")
-    if options.masks and reason:
+    if reason and (options.masks or options.central):
+        why = (
+            "secure aggregation hides single updates"
+            if options.masks
+            else "'central' adds noise to means alone"
+        )
         raise InvalidInput(
-            f"algorithm '{name}' {reason}, and secure aggregation hides single updates: use another method, "
-            "or privacy.update.mode = 'plain'"
+            f"algorithm '{name}' {reason}, and {why}: use another method, or privacy.update.mode = 'plain'"
         )

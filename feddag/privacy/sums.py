@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from feddag.core import codec
-from feddag.core.algorithm import Server
-from feddag.core.averaging import Mean, mean_reply
+from feddag.core.algorithm import MeanQuestion, Server, means_of
+from feddag.core.averaging import Mean
 from feddag.core.contract import Known
 from feddag.core.message import NO_RULE
 from feddag.core.params import Layout, Params
@@ -23,8 +23,6 @@ from feddag.privacy.config import PrivacyOptions
 from feddag.privacy.masks import decoded, unmasked
 from feddag.privacy.secagg import Advertise, AskMasked, AskReveal, Revealed, advertise, hide, reveal
 
-Groups = Mapping[ClientId, int] | None
-
 
 class SecureSums:
     """Means whose parts the server never sees."""
@@ -32,27 +30,19 @@ class SecureSums:
     def __init__(self, options: PrivacyOptions) -> None:
         self.least = options.update.min_group
 
-    def __call__(
-        self,
-        server: Server,
-        task: ClientTask,
-        requests: Mapping[ClientId, Any],
-        groups: Groups,
-        uniform: bool,
-        quorum: float | None,
-    ) -> dict[int, Mean[Any]]:
+    def __call__(self, server: Server, asked: MeanQuestion) -> dict[int, Mean[Any]]:
         """The mean of every group that is large enough and stays so to the end; the others are noted."""
         # The question itself has the seed that it would have without masks: clients compute the same.
         seed = server.question_seed
         server.questions += 1
         session = "/".join((str(seed.root), *seed.path))
-        members = self._members(server, requests, groups, seed)
-        asked = [client for group in members.values() for client in group]
+        members, task, requests = self._members(server, asked, seed), asked.task, asked.requests
+        everybody = [client for group in members.values() for client in group]
         keys = {
             client: reply.key
             for client, reply in server.ask(
                 advertise,
-                dict.fromkeys(asked, Advertise(session=session)),
+                dict.fromkeys(everybody, Advertise(session=session)),
                 quorum=0.0,
                 seed=seed / "keys",
             ).items()
@@ -74,10 +64,10 @@ class SecureSums:
                     request=np.frombuffer(codec.encode(question), dtype=np.uint8),
                     peers=peers,
                     size=sum(sizes) + 2,
-                    uniform=uniform,
+                    uniform=asked.uniform,
                 )
                 hidden_requests |= dict.fromkeys(clients_alike, request)
-        hidden = server.ask(hide, hidden_requests, quorum, seed=seed) if hidden_requests else {}
+        hidden = server.ask(hide, hidden_requests, asked.quorum, seed=seed) if hidden_requests else {}
         parts: dict[int, dict[ClientId, np.ndarray]] = {}
         for group, peers in peers_of.items():
             answered = {client: hidden[client].values for client in peers if client in hidden}
@@ -92,13 +82,12 @@ class SecureSums:
                 means[group] = found
         return means
 
-    def _members(
-        self, server: Server, requests: Mapping[ClientId, Any], groups: Groups, seed: Seed
-    ) -> dict[int, list[ClientId]]:
+    def _members(self, server: Server, asked: MeanQuestion, seed: Seed) -> dict[int, list[ClientId]]:
         """Who is summed with whom; a group that is too small gets more of its members, if there are any."""
+        requests, groups = asked.requests, asked.groups
         members: dict[int, list[ClientId]] = {}
         for client in sorted(requests):
-            members.setdefault(groups[client] if groups else 0, []).append(client)
+            members.setdefault(asked.group(client), []).append(client)
         for group, clients in members.items():
             same_question = len({id(requests[client]) for client in clients}) == 1
             waiting = [client for client in server.clients if client not in requests]
@@ -149,28 +138,14 @@ class CentralNoise:
     def __init__(self, options: PrivacyOptions) -> None:
         self.clip, self.noise = options.update.clip, options.update.noise
 
-    def __call__(
-        self,
-        server: Server,
-        task: ClientTask,
-        requests: Mapping[ClientId, Any],
-        groups: Groups,
-        uniform: bool,
-        quorum: float | None,
-    ) -> dict[int, Mean[Any]]:
+    def __call__(self, server: Server, asked: MeanQuestion) -> dict[int, Mean[Any]]:
         """All clients count the same: then one client moves the sum by at most the clipping norm."""
         seed = server.question_seed
-        server.questions += 1
-        grouped: dict[int, dict[ClientId, Any]] = {}
-        for client, reply in server.ask(task, requests, quorum, seed=seed).items():
-            grouped.setdefault(groups[client] if groups else 0, {})[client] = reply
-        means = {}
-        for group in sorted(grouped):
-            found = mean_reply(grouped[group], uniform=True)
-            if found is not None:
-                generator = (seed / "central" / group).numpy()
-                means[group] = Mean(self._noisy(found, generator), found.clients)
-        return means
+        means = means_of(asked, server.ask(asked.task, asked.requests, asked.quorum), uniform=True)
+        return {
+            group: Mean(self._noisy(found, (seed / "central" / group).numpy()), found.clients)
+            for group, found in means.items()
+        }
 
     def _noisy(self, found: Mean[Any], generator: np.random.Generator) -> Any:
         fields = [f.name for f in dataclasses.fields(found.reply)]

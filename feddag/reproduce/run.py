@@ -2,17 +2,15 @@
 """Compute a table of the paper; the same command in the same folder goes on where it was stopped."""
 
 import json
-from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from feddag.compare.grid import Cell
-from feddag.compare.pool import run_side_by_side
-from feddag.core.errors import FederationError, Interrupted, InvalidInput
-from feddag.core.files import lock_folder, write_durably
-from feddag.reporting.tables.comparison import Outcome, read_outcome
+from feddag.compare.cells import outcome_of, refuse_failures, run_cells, table_folder
+from feddag.core.errors import FederationError, Interrupted
+from feddag.core.files import write_durably
+from feddag.reporting.tables.comparison import Outcome
 from feddag.reporting.terminal.board import CompareBoard
 from feddag.reproduce.plan import Plan
 from feddag.reproduce.report import Found, write_report
@@ -22,12 +20,7 @@ from feddag.reproduce.sweep import sweep
 def reproduce(plan: Plan, folder: Path, *, jobs: int = 0, board: CompareBoard | None = None) -> Found:
     """Run what is not finished, write the tables, and return what was found."""
     board = board or CompareBoard(Console(), "accuracy", quiet=True)
-    with ExitStack() as stack:
-        try:
-            (folder / "cells").mkdir(parents=True, exist_ok=True)
-            stack.enter_context(lock_folder(folder))
-        except OSError as error:
-            raise InvalidInput(f"the folder {folder} cannot be written: {error.strerror}") from None
+    with table_folder(folder):
         if plan.table.kind == "thresholds":
             failures, found = _sweep_all(plan, folder)
             write_report(plan, found, folder)
@@ -37,12 +30,8 @@ def reproduce(plan: Plan, folder: Path, *, jobs: int = 0, board: CompareBoard | 
             finally:  # a table that was stopped shows what it has
                 found = collect(plan, folder)
                 write_report(plan, found, folder)
-    if failures:
-        name, reason = next(iter(failures.items()))
-        raise FederationError(
-            f"{len(failures)} runs failed, the first is {name}: {reason}; "
-            f"the tables in {folder} hold the others"
-        )
+    runs = sum(len(cells) for cells in plan.cells.values())
+    refuse_failures(failures, runs, folder)
     return found
 
 
@@ -54,26 +43,10 @@ def _run_all(plan: Plan, folder: Path, jobs: int, board: CompareBoard) -> dict[s
         for (row, column), cells in plan.cells.items()
         for cell in cells[i : i + 1]
     }
-    board.expect({name: (row, column, cell.experiment) for name, (row, column, cell) in named.items()})
-    for name, (_, _, cell) in named.items():
-        if cell.finished(folder):
-            board.finished(name, outcome_of(cell, folder))
-    waiting = {name: cell for name, (_, _, cell) in named.items() if not cell.finished(folder)}
     try:
-        return run_side_by_side(
-            {name: cell.experiment for name, cell in waiting.items()},
-            folder,
-            jobs,
-            board,
-            read=lambda name: outcome_of(waiting[name], folder),
-        )
+        return run_cells(named, folder, jobs, board)
     except Interrupted:
         raise Interrupted(f"stopped; the same command goes on in {folder}") from None
-
-
-def outcome_of(cell: Cell, folder: Path) -> Outcome:
-    """The result of a finished cell."""
-    return read_outcome(folder / "cells" / cell.name, cell.method, cell.setting, cell.experiment.seed)
 
 
 def collect(plan: Plan, folder: Path) -> Found:

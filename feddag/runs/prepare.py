@@ -13,6 +13,7 @@ from feddag.core.params import state_tensors
 from feddag.core.problem import Problem
 from feddag.core.task import ClientId
 from feddag.experiment.settings import Experiment
+from feddag.learning.drift import watch
 from feddag.learning.prior import check_head
 from feddag.models import Networks
 from feddag.privacy.rules import check_start
@@ -38,11 +39,20 @@ def prepare(experiment: Experiment, problem: Problem) -> Prepared:
     experiment.track.check_installed()
     network = Networks(experiment.model, problem)
     check_head(state_tensors(network("single")), experiment.training.prior_correction)
-    algorithm = experiment.build_algorithm()
-    check_start(experiment.algorithm.name, algorithm, experiment.privacy)
-    if experiment.privacy.noisy and not experiment.privacy.dpsgd and hasattr(algorithm, "without_sketches"):
-        algorithm = algorithm.without_sketches()
+    algorithm = protected(experiment)
     return Prepared(experiment, problem, algorithm, network)
+
+
+def protected(experiment: Experiment) -> Algorithm:
+    """The algorithm as the level of privacy lets it run; refused where it cannot."""
+    algorithm, privacy = experiment.build_algorithm(), experiment.privacy
+    watched = (watch,) if experiment.detector == "client" else ()
+    check_start(experiment.algorithm.name, algorithm, privacy, watched)
+    if privacy.noisy and not privacy.dpsgd and hasattr(algorithm, "without_sketches"):
+        algorithm = algorithm.without_sketches()
+    if (privacy.masks or privacy.central) and hasattr(algorithm, "without_single_updates"):
+        algorithm = algorithm.without_single_updates()
+    return algorithm
 
 
 class Facts(Protocol):

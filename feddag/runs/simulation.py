@@ -97,6 +97,7 @@ class Simulation:
         experiment = self.experiment
         if not experiment.privacy.on:
             return None
+        followed = experiment.detector != "none" and experiment.lifecycle.response != "none"
         return make_plan(
             experiment.privacy,
             self.prepared.algorithm,
@@ -104,6 +105,7 @@ class Simulation:
             experiment.num_rounds,
             experiment.fraction_train,
             [len(self.federation.clients[client].train) for client in self.trainable],
+            again=experiment.lifecycle.most_alarms(experiment.num_rounds) if followed else 0,
         )
 
     def open_engine(self, memories: Path | None = None) -> SimulatedEngine:

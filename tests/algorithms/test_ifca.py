@@ -2,6 +2,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 import torch
 
 from feddag.algorithms.ifca import IFCA, Offer, State, Train, choose, train, whole_models
@@ -91,3 +92,23 @@ def test_it_finds_the_planted_groups() -> None:
     found = {client: answer.reply.cluster for client, answer in answers.items()}
     pairs = {(prepared.federation.groups[client], cluster) for client, cluster in found.items()}
     assert len(pairs) == 2
+
+
+@pytest.mark.parametrize("share_encoder", [False, True])
+def test_choosing_first_and_summing_then_gives_the_same_models(share_encoder: bool) -> None:
+    """With whole batches nothing is drawn, so one question or two make no difference but rounding."""
+    options = {"num_clusters": 2, "share_encoder": share_encoder}
+    whole = {"training": {"local_epochs": 1, "batch_size": 1000}}
+    one = play(toy("ifca", options, **whole), rounds=2)
+    two = play(toy("ifca", {**options, "choose_first": True}, **whole), rounds=2)
+    assert [q.task for q in two.asked if q.round == 1 and q.purpose == "round"] == ["choose", "train"]
+    for a, b in zip(one.states, two.states, strict=True):
+        assert a.choices == b.choices
+        for model, other in zip(a.models, b.models, strict=True):
+            torch.testing.assert_close(model.vector, other.vector, atol=1e-6, rtol=1e-5)
+
+
+def test_secure_sums_make_it_choose_first() -> None:
+    secure = {"level": "guarded", "update": {"mode": "secagg"}}
+    assert toy("ifca", privacy=secure).algorithm.choose_first
+    assert not toy("ifca", privacy="guarded").algorithm.choose_first

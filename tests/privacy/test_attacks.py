@@ -8,12 +8,14 @@ import pytest
 
 from feddag.core.seeds import Seed
 from feddag.privacy.attacks import (
+    Curve,
     auc,
     best_epsilon_bound,
     count_advantage,
     energies,
     epsilon_bound,
     largest_advantage,
+    verdict,
 )
 from feddag.privacy.counts import noisy_counts
 from feddag.privacy.gram import noisy_vectors
@@ -79,3 +81,22 @@ def test_noise_hides_who_was_in_a_small_class_and_its_absence_does_not() -> None
 
     assert attacked(0.0) > 0.6
     assert attacked(1.99) < 0.55
+
+
+def test_a_verdict_is_sure_or_says_that_it_is_not() -> None:
+    assert verdict(0.01, 0.003, 0.02) == "within"
+    assert verdict(0.025, 0.006, 0.02) == "unclear"  # two standard errors above decide nothing
+    assert verdict(0.017, 0.006, 0.02) == "unclear"
+    assert verdict(0.025, 0.001, 0.02) == "above"
+
+
+def test_a_curve_is_as_good_as_its_worst_class_size() -> None:
+    curve = Curve(goal=0.55)
+    curve.add(5, [0.5] * 900, deviation=0.1)
+    assert (curve.at(5), curve.verdict) == ("within", "within")
+    assert curve.at(10) == "unclear", "nothing was tried there"
+    curve.add(10, [0.5, 0.5], deviation=0.1)
+    assert curve.verdict == "unclear", "two trials that agree are not sure, whatever their spread"
+    curve.add(20, [0.7] * 900, deviation=0.1)
+    assert curve.verdict == "above"
+    assert curve.worst == (20, pytest.approx(0.7), pytest.approx(0.1 / 30))

@@ -31,7 +31,7 @@ LEVELS = ("guarded", "private", "strict")
 # Who runs at which level; everybody else is refused in one sentence before anything is asked.
 BY_MEANS = {"fedavg", "fedavg_ft", "fedprox", "fedadam", "fedavgm", "pacfl", "feddag"}
 PERSONAL = {"ditto", "fedper", "fedrep", "perfedavg", "scaffold", "local"}
-RUNS = {"guarded": set(ALGORITHMS), "private": BY_MEANS | PERSONAL, "strict": BY_MEANS | {"local"}}
+RUNS = {"guarded": set(ALGORITHMS), "private": BY_MEANS | PERSONAL | {"ifca"}, "strict": BY_MEANS | {"local"}}
 
 
 def fields_by_kind(value: Any) -> Iterator[tuple[Kind, str, Any]]:
@@ -144,9 +144,19 @@ def test_a_kind_without_a_rule_refuses_to_start(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_methods_that_look_at_single_updates_are_told_so() -> None:
-    for name in ("cfl", "cfl_gp", "ifca"):
+    for name in ("cfl", "cfl_gp"):
         with pytest.raises(InvalidInput, match="secure aggregation hides single updates"):
             toy(name, privacy={"level": "guarded", "update": {"mode": "secagg"}})
+        with pytest.raises(InvalidInput, match="'central' adds noise to means alone"):
+            toy(name, privacy={"level": "guarded", "update": {"mode": "central"}})
+
+
+def test_drift_alarms_are_refused_where_they_may_not_leave() -> None:
+    scenario = {"drift": [{"at": 1, "clients": 0.5, "kind": "feature"}]}
+    with pytest.raises(InvalidInput, match=r"lifecycle\.detector = 'client' sends drift alarms"):
+        toy("fedavg", privacy="strict", scenario=scenario, num_rounds=2)
+    toy("fedavg", privacy="strict", scenario=scenario, num_rounds=2, lifecycle={"detector": "none"})
+    toy("fedavg", privacy="private", scenario=scenario, num_rounds=2)
 
 
 def test_clusters_by_gradients_are_refused_where_updates_are_hidden() -> None:

@@ -160,7 +160,7 @@ def test_a_table_that_is_stopped_shows_what_it_has(done, monkeypatch: pytest.Mon
     def stop(*_: object, **__: object) -> dict[str, str]:
         raise Interrupted("stopped")
 
-    monkeypatch.setattr("feddag.reproduce.run.run_side_by_side", stop)
+    monkeypatch.setattr("feddag.compare.cells.run_side_by_side", stop)
     with pytest.raises(Interrupted, match="the same command goes on"):
         reproduce(plan, folder)
     assert "(53.11)" in (folder / "table.md").read_text()

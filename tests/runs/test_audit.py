@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The audit from end to end: it passes where noise protects, and fails where the noise was taken away."""
 
-import dataclasses
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from feddag.cli.main import app
 from feddag.privacy import guard as guards
-from feddag.runs.audit import Audit, audit, write_audit
+from feddag.runs.audit import Audit, Finding, audit, write_audit
 from feddag.runs.simulate import Simulation, build
 from tests.contracts.toys import experiment
 
@@ -69,15 +69,13 @@ def test_the_result_is_written_as_values_and_as_a_picture(private: Audit, tmp_pa
 
 
 def test_a_failed_audit_is_seen_in_the_exit_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bad = Audit("toy", "off", ())
-    finding = dataclasses.make_dataclass("F", ["attack", "sentence", "value", "target", "passed", "curve"])
-    bad = dataclasses.replace(
-        bad, findings=(finding("membership", "It is bad.", 1.0, 0.5, False, ((1, 1.0),)),)
-    )
+    finding = Finding("membership", "It is bad.", 1.0, 0.5, "above", 0.1, ((1, 1.0, 0.1),))
+    bad = Audit("toy", "off", (finding, replace(finding, sentence="It is unclear.", verdict="unclear")))
     monkeypatch.setattr("feddag.runs.audit.audit", lambda simulation: bad)
     done = CliRunner().invoke(app, ["privacy", "audit", "digits", "--folder", str(tmp_path / "a")])
     assert done.exit_code == 1
     assert "FAIL  It is bad." in done.output
+    assert "near  It is unclear." in done.output
 
 
 def test_the_plan_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

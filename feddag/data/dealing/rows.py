@@ -8,7 +8,8 @@ import numpy as np
 from feddag.core.seeds import Seed
 from feddag.data.config import PartitionConfig
 from feddag.data.dataset import Dataset, Tags
-from feddag.data.dealing.partitions import PARTITIONS, DealingJob, PlantedGroups
+from feddag.data.dealing.partitions import PARTITIONS, DealingJob
+from feddag.data.dealing.planting import PlantedGroups
 from feddag.data.dealing.skews import Styles, label_map
 from feddag.data.dealing.views import hold_out, sort_by_class, view_rows
 from feddag.data.federation import Share

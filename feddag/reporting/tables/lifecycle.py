@@ -90,7 +90,7 @@ def lifecycle_summary(story: Story) -> dict[str, Any] | None:
     return {
         **_detection(story),
         "moved": len(story.moved),
-        "reassigned_right": _share(_right(story, c, r) for c, r in _detected(story)[0].values()),
+        "reassigned_right": _share(_right(story, c, r) for c, r in detected(story)[0].values()),
         "newcomers": len(story.newcomers),
         "newcomers_right": _share(_right(story, c, r) for c, r in story.newcomers.items()),
         "reclusterings": sum(event["accepted"] for event in story.clusterings),
@@ -102,23 +102,29 @@ def lifecycle_summary(story: Story) -> dict[str, Any] | None:
     }
 
 
-def _detected(story: Story) -> tuple[dict[tuple[str, int], tuple[str, int]], list[tuple[str, int]]]:
-    """Drift → the alarm that noticed it, and alarms without a drift."""
+def detected(story: Story) -> tuple[dict[tuple[str, int], tuple[str, int]], list[tuple[str, int]]]:
+    """Drift → the alarm that noticed it, and false alarms.
+
+    An alarm is right when the client's data have changed since its reference, which every alarm renews: a
+    client that raised one in the middle of a slow drift is right to raise another.
+    """
     found: dict[tuple[str, int], tuple[str, int]] = {}
     false = []
-    last_check = max(story.checks, default=0)
+    references = dict(story.newcomers)
     for client, round_ in story.alarms:
-        own = [(at, done) for c, at, done in story.drifts if c == client and at <= round_]
-        if own and (client, own[-1][0]) not in found:
-            found[client, own[-1][0]] = (client, round_)
-        elif not own or round_ > own[-1][1] + last_check // max(len(story.checks), 1):
-            false.append((client, round_))  # further alarms while a slow drift goes on are right
+        since = references.get(client, 0)
+        changed = [at for c, at, done in story.drifts if c == client and at <= round_ and done > since]
+        if changed:
+            found.setdefault((client, changed[-1]), (client, round_))
+        else:
+            false.append((client, round_))
+        references[client] = round_
     return found, false
 
 
 def _detection(story: Story) -> dict[str, Any]:
     """Recall, precision, delay and false alarms, over drifts that some check could have noticed."""
-    found, false = _detected(story)
+    found, false = detected(story)
     checks = sorted(story.checks)
     visible = []
     for k, (client, at, _) in enumerate(story.drifts):
@@ -134,9 +140,10 @@ def _detection(story: Story) -> dict[str, Any]:
         "drifts": len(visible),
         "detected": len(seen),
         "recall": len(seen) / len(visible) if visible else None,
-        "precision": len(found) / len(story.alarms) if story.alarms else None,
+        "precision": 1 - len(false) / len(story.alarms) if story.alarms else None,
         "delay": float(np.mean(delays)) if delays else None,
         "client_checks": asked,
+        "repeated_alarms": len(story.alarms) - len(found) - len(false),
         "false_alarms": len(false),
         "false_alarms_per_1000": 1000 * len(false) / asked if asked else None,
     }

@@ -98,3 +98,23 @@ def test_a_drift_after_the_last_check_counts_for_nothing() -> None:
     summary = lifecycle_summary(told)
     assert summary is not None
     assert summary["drifts"] == 2
+
+
+def test_a_second_alarm_in_a_slow_drift_is_right_and_one_after_it_is_not() -> None:
+    slow = Story.of(
+        [
+            standing(r, {A: 0, B: 0}, {A: 0, B: 0})
+            for r in (5, 10, 15, 30)
+        ]
+        + [
+            {"event": "drift", "round": 6, "change": "concept", "done": 16, "clients": [A]},
+            {"event": "check", "round": 10, "clients": 2, "alarms": [A]},
+            {"event": "check", "round": 30, "clients": 2, "alarms": [A]},  # its reference is of round 10
+            {"event": "check", "round": 50, "clients": 2, "alarms": [A]},  # nothing changed since round 30
+        ]
+    )  # fmt: skip
+    summary = lifecycle_summary(slow)
+    assert summary is not None
+    assert (summary["drifts"], summary["detected"], summary["delay"]) == (1, 1, 4)
+    assert (summary["repeated_alarms"], summary["false_alarms"]) == (1, 1)
+    assert summary["precision"] == pytest.approx(2 / 3)

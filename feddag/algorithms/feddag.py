@@ -34,6 +34,7 @@ from feddag.learning.following import FollowOptions, answer_drift, forget, settl
 from feddag.learning.presets import PRESETS
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
+from feddag.learning.signatures import SignatureReader, Unsigned, reduced
 from feddag.learning.train import train, train_own
 
 GROUPS: dict[str, Any] = {"signature": SignatureOptions, "clustering": ClusteringOptions}
@@ -55,6 +56,7 @@ class State:
     changed: tuple[str, ...] = ()  # clients that joined, moved or fit badly since the clustering
     settled: int = 0  # the round in which the clusters were last looked at
     sharing: tuple[int, ...] = ()  # the clusters whose models are still averaged (`shared_start`)
+    unsigned: Unsigned | None = None  # of very many clients: those whose signatures are not kept, too
 
 
 @algorithm
@@ -99,26 +101,28 @@ class FedDAG:
         """Signatures of all clients, clusters, complementarity graph, warm-started models."""
         start, mask = server.initial_params(), (server.seed / "sketch").integer()
         request = self.signature_request(start, mask, keep=self.encoders.primary_start == "warm")
-        signatures = server.ask(sign, broadcast(request, server.clients))
-        found = cluster_signatures(items_of(signatures), self.clustering_options, self.graph, seed=mask)
-        clusters = Clusters.from_labels(list(signatures), found.labels_N)
+        reader = SignatureReader(server, request)
+        found = cluster_signatures(reader, self.clustering_options, self.graph, seed=mask)
+        names = reader.names(found)
+        clusters = Clusters.from_labels(names, found.labels_N)
         # Without sharing (FedDAG†) each cluster is its own source.
         sources = found.sources() if self.encoders.sharing else tuple((z,) for z in range(found.count))
         server.note(
             num_clusters=len(clusters),
             sizes=[len(members) for members in clusters.members],
-            **found.notes(list(signatures)),
-            withheld=sum(s.withheld for s in signatures.values()),
+            **found.notes(names),
+            withheld=reader.withheld,
         )
         state = State(
             clusters=clusters,
-            models=start_models(server, clusters, sources, self.encoders),
+            models=start_models(server, clusters, sources, self.encoders, reader.signed, found.opened_from),
             sources=sources,
-            signatures=signatures,
+            signatures=reader.kept(found),
             start=start,
             mask=mask,
-            frame=found.frame,
-            tree=KeptTree.of(signatures, found),
+            frame=found.kept_frame,
+            tree=KeptTree.of(names, found),
+            unsigned=reader.unsigned(found),
             sharing=tuple(range(found.count)) if self.shared_start.rounds and found.count > 1 else (),
         )
         return share(state, state.models, None, self.encoders.network, self.shared_start, server)
@@ -136,7 +140,7 @@ class FedDAG:
         """All clusters start from the same snapshot of all models, so the order of clusters has no effect."""
         if server.spent(self.warmup(self.encoders.primary_start == "warm")):
             return state
-        unsigned = tuple(c for c in server.cohort if c not in state.signatures)
+        unsigned = tuple(c for c in server.cohort if state.clusters.number(c) is None)
         if unsigned:  # they did not answer at the start
             state = self.onboard(state, unsigned, server)
         labels, models, sources = state.clusters.labels(), state.models, state.sources
@@ -153,8 +157,9 @@ class FedDAG:
 
     def deploy(self, state: State, client: str) -> Deployment:
         """The model of the client's cluster; of the largest cluster for a client that never signed."""
-        sizes = [len(members) for members in state.clusters.members]
-        z = state.clusters.labels().get(client, int(np.argmax(sizes)))
+        z = state.clusters.number(client)
+        if z is None:
+            z = int(np.argmax([len(members) for members in state.clusters.members]))
         return Deployment(models=(state.models[z],), network=self.encoders.network)
 
     def clustering(self, state: State) -> Clustering:
@@ -172,17 +177,21 @@ class FedDAG:
             unlike=state.tree.unlike,
             sources=state.sources,
             withheld=sum(s.withheld for s in state.signatures.values()),
+            sampled=None if state.unsigned is None else state.unsigned.sampled(),
         )
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Newcomers sign from the stored start and mask; old clients stay in their clusters."""
-        unsigned = [c for c in newcomers if c not in state.signatures]  # who signed before keeps its cluster
+        # Who signed before keeps its cluster.
+        unsigned = [c for c in newcomers if state.clusters.number(c) is None]
         signed = self.signed(state, unsigned, server)
         return take_in(state, signed, self, server) if signed else state
 
     def signed(self, state: State, clients: Iterable[str], server: Server) -> dict[str, Signature]:
         """Fresh signatures, comparable with those of the start."""
         request = self.signature_request(state.start, state.mask, keep=False)
+        if state.unsigned is not None:
+            request = reduced(request, [fit.name for fit in state.frame.fits] or request.signature.views)
         return server.ask(sign, broadcast(request, clients), quorum=0.0)
 
     def depart(self, state: State, gone: tuple[str, ...], server: Server) -> State:
@@ -191,7 +200,7 @@ class FedDAG:
 
     def drifted(self, state: State, alarmed: tuple[str, ...], server: Server) -> State:
         """Clients whose data changed sign again and are placed; a storm is one re-clustering."""
-        signed = self.signed(state, [c for c in alarmed if c in state.signatures], server)
+        signed = self.signed(state, [c for c in alarmed if state.clusters.number(c) is not None], server)
         return answer_drift(state, signed, self, server)
 
     def settle(self, state: State, server: Server) -> State:

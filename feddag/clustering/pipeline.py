@@ -48,6 +48,16 @@ class ClusteringResult:
         """The cluster of each item."""
         return self.cut.labels_N if self.everyone is None else self.everyone.labels_N
 
+    @property
+    def kept_frame(self) -> Frame:
+        """The frame of the items that newcomers are compared with: all, or the anchors."""
+        return self.frame if self.everyone is None else self.everyone.anchors.frame
+
+    @property
+    def opened_from(self) -> dict[int, int]:
+        """For each cluster that no landmark is in, the nearest one that has landmarks."""
+        return {} if self.everyone is None else self.everyone.opened_from
+
     def sources(self) -> tuple[tuple[int, ...], ...]:
         """For each cluster, the clusters that it learns from; the only cluster learns from itself."""
         if self.count == 1:
@@ -60,6 +70,7 @@ class ClusteringResult:
             "threshold": self.cut.threshold,
             "views": {fit.name: round(fit.weight, 3) for fit in self.frame.fits},
             "unlike": [name for name, alone in zip(names, self.unlike_N, strict=True) if alone],
+            **({} if self.everyone is None else {"landmarks": len(self.everyone.landmarks)}),
         }
 
     @property

@@ -57,9 +57,11 @@ class Anchors:
         """Number of clusters."""
         return int(self.labels_A.max(initial=-1)) + 1
 
-    def views(self) -> tuple[str, ...] | None:
-        """What an item must tell to be placed; None: everything."""
-        return tuple(fit.name for fit in self.frame.fits) or None
+    def views(self) -> tuple[str, ...]:
+        """What an item must tell to be placed."""
+        if self.frame.fits:
+            return tuple(fit.name for fit in self.frame.fits)
+        return ("pixels", "shape", "texture") + (("gradient",) if self.frame.options.views != "data" else ())
 
     def place(self, new: Items) -> Placed:
         """Every item joins the cluster that is nearest on average, by the frame of the anchors."""

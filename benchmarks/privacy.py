@@ -102,7 +102,9 @@ def groups(data: str, seeds: list[int], epsilons: list[float]) -> Iterator[Row]:
     """Agreement with planted groups for each ε of the principal vectors; counts have ε = 0.5."""
     for seed in seeds:
         for row in ROWS:
-            base = build(experiment(data, row, seed, "algorithm.clustering.views=data"))
+            base = build(
+                experiment(data, row, seed, 'algorithm.signature.views=["pixels", "shape", "texture"]')
+            )
             sizes = np.concatenate([base.federation.examples(c).counts() for c in base.trainable])
             least = int(np.percentile(sizes[sizes > 0], 1))
             yield {"row": row, "seed": seed, "epsilon": None, "least_class": least, **recovered(base)}

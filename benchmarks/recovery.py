@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -25,11 +24,13 @@ import numpy as np
 
 from feddag.algorithms.feddag import FedDAG
 from feddag.clustering.agglomerative import agreement
+from feddag.clustering.items import Items
 from feddag.clustering.pipeline import ClusteringResult, cluster_signatures
+from feddag.clustering.subspaces import Subspaces
 from feddag.core import codec
 from feddag.core.algorithm import broadcast
 from feddag.experiment.settings import Experiment
-from feddag.learning.signature import Signature, items_of, sign
+from feddag.learning.signature import DATA_VIEWS, Signature, items_of, sign
 from feddag.runs.driver import Driver
 from feddag.runs.events import EventLog
 from feddag.runs.simulate import Simulation, SimulationFacts, build
@@ -100,9 +101,20 @@ def ask(prepared: Simulation, algorithm: FedDAG) -> tuple[dict[str, Signature], 
             log.close()
 
 
-def with_view(algorithm: FedDAG, view: Any) -> FedDAG:
-    """The same algorithm on other views of the clients."""
-    return replace(algorithm, clustering_options=replace(algorithm.clustering_options, views=view))
+def with_view(algorithm: FedDAG, view: str) -> FedDAG:
+    """The same algorithm on other views of the clients: of the data, of the updates, or both (fused)."""
+    unwanted = {"data": ("gradient",), "gradient": DATA_VIEWS, "fused": ()}[view]
+    views = tuple(v for v in algorithm.signature.views if v not in unwanted)
+    return replace(algorithm, signature=replace(algorithm.signature, views=views))
+
+
+def told(signatures: dict[str, Signature], view: str) -> Items:
+    """What signatures tell in some views."""
+    items = items_of(signatures)
+    if view == "gradient":
+        none = [Subspaces(i.vectors_PD[:0], i.classes_P[:0]) for i in items.subspaces]
+        return Items(none, items.counts_NC, items.sketches_NK)
+    return replace(items, sketches_NK=None) if view == "data" else items
 
 
 class Signatures:
@@ -208,7 +220,7 @@ def main() -> None:
                     begin = time.perf_counter()
                     chosen = with_view(algorithm, view)
                     result = cluster_signatures(
-                        items_of(signatures), chosen.clustering_options, chosen.graph, seed=mask
+                        told(signatures, view), chosen.clustering_options, chosen.graph, seed=mask
                     )
                     found = outcome(row, seed, result, planted)
                     found |= {"view": view, "recipe": recipe, "sign_seconds": round(signed, 2)}

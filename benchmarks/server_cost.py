@@ -142,10 +142,10 @@ def measure(n: int, width: int) -> dict:
         if n <= 100:
             step("literal loop over pairs and classes", literal_angles, items, counts)
         together = Items.of(items, counts)
-        paper = ClusteringOptions(views="data", angles="pairs", class_weighting="frequency")
+        paper = ClusteringOptions(angles="pairs", class_weighting="frequency")
         step("data angles, pairs (paper)", measure_angles, together, paper)
         kept = KeptAngles()
-        default = ClusteringOptions(views="data")
+        default = ClusteringOptions()
         _, views = step("data angles, subspaces (default)", measure_angles, together, default, kept)
         data = views.data
         gradient = step("gradient angles", gradient_angles, sketches)

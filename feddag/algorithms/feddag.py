@@ -77,25 +77,26 @@ class FedDAG:
     # Former name of a setting → its name now.
     MOVED: ClassVar[dict[str, str]] = {
         **{f.name: f"{group}.{f.name}" for group, cls in GROUPS.items() for f in fields(cls)},
-        **{"similarity": "clustering.views", "weighting": "clustering.class_weighting"},
-        **{"rule": "clustering.cut_rule", "encoders": "encoders.count"},
-        **{"combine": "encoders.combine_learners", "schedule": "encoders.primary_rounds"},
+        **{"similarity": "signature.views", "clustering.views": "signature.views"},
+        **{"weighting": "clustering.class_weighting", "rule": "clustering.cut_rule"},
+        **{"encoders": "encoders.count", "combine": "encoders.combine_learners"},
+        **{"schedule": "encoders.primary_rounds"},
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     def without_sketches(self) -> "FedDAG":
         """This method where updates of single clients may not be seen: clusters by the data alone."""
-        if self.clustering_options.views == "gradient":
+        told = tuple(view for view in self.signature.views if view != "gradient")
+        if not told:
             raise InvalidInput(
-                "algorithm.clustering.views = 'gradient' compares the updates of single clients, which "
-                "privacy.level = 'private' does not let leave: use 'data', or level 'strict'"
+                "algorithm.signature.views = ['gradient'] compares the updates of single clients, which "
+                "privacy.level = 'private' does not let leave: name views of the data, or use level 'strict'"
             )
-        return replace(self, clustering_options=replace(self.clustering_options, views="data"))
+        return replace(self, signature=replace(self.signature, views=told))
 
     def trainings(self) -> tuple[int, int]:
         """How often a client trains at the start, and in a round that it takes part in, at most."""
-        warms_up = self.encoders.primary_start == "warm" or self.clustering_options.views != "data"
-        return self.signature.warmup_rounds if warms_up else 0, self.encoders.count
+        return self.warmup(keep=self.encoders.primary_start == "warm"), self.encoders.count
 
     def start(self, server: Server) -> State:
         """Signatures of all clients, clusters, complementarity graph, warm-started models."""
@@ -128,8 +129,8 @@ class FedDAG:
         return share(state, state.models, None, self.encoders.network, self.shared_start, server)
 
     def warmup(self, keep: bool = False) -> int:
-        """Rounds that everybody trains alone. Data angles need none, if no warm model is wanted either."""
-        return self.signature.warmup_rounds if keep or self.clustering_options.views != "data" else 0
+        """Rounds that everybody trains alone. Views of data need none, if no warm model is wanted either."""
+        return self.signature.warmup_rounds if keep or "gradient" in self.signature.views else 0
 
     def signature_request(self, start: Params, mask: int, keep: bool) -> Sign:
         """What clients are asked at the start, and newcomers later."""

@@ -19,7 +19,6 @@ from feddag.clustering.options import (
     GraphOptions,
     Linkage,
     StructureRule,
-    Views,
 )
 from feddag.clustering.pipeline import cluster_signatures
 from feddag.clustering.subspaces import class_subspaces
@@ -113,7 +112,6 @@ class SignatureClustering(ClusterMixin, BaseEstimator):
         self,
         num_classes: int | None = None,
         vectors: float = 3,
-        views: Views = "data",
         fusion: Fusion = "views",
         cut_rule: CutRule = "structure",
         num_sources: int = 1,
@@ -121,7 +119,6 @@ class SignatureClustering(ClusterMixin, BaseEstimator):
     ) -> None:
         self.num_classes = num_classes
         self.vectors = vectors
-        self.views = views
         self.fusion = fusion
         self.cut_rule = cut_rule
         self.num_sources = num_sources
@@ -135,7 +132,7 @@ class SignatureClustering(ClusterMixin, BaseEstimator):
     ) -> "SignatureClustering":
         """X and y: the samples and labels of every data set, as lists or as name → array.
 
-        `sketches` holds one row per data set: its model update, or some coordinates of it.
+        `sketches` holds one row per data set: its model update, or some coordinates of it; one more view.
         """
         self.names_: list[Any] = list(X) if isinstance(X, Mapping) else list(range(len(X)))
         samples = [np.asarray(x) for x in (X.values() if isinstance(X, Mapping) else X)]
@@ -151,7 +148,6 @@ class SignatureClustering(ClusterMixin, BaseEstimator):
         ]
         counts = [np.bincount(labels, minlength=num_classes) for labels in codes]
         options = ClusteringOptions(
-            views=self.views,
             fusion=self.fusion,
             cut_rule=self.cut_rule,
             structure=StructureRule(seed=self.random_state),

@@ -132,5 +132,5 @@ def check_subspaces(subspaces: Sequence[Subspaces], num_classes: int, name: str 
 def sketches_of(items: Items) -> FloatArray:
     """The update sketches; a view that needs them must have them."""
     if items.sketches_NK is None:
-        raise ValueError("the gradient view needs sketches; use views='data' without them")
+        raise ValueError("the updates of old and new items are compared, but some items sent no sketch")
     return items.sketches_NK

@@ -81,7 +81,7 @@ def newcomer_frame(new: Items, old: Items, frame: Frame) -> Frame:
     of_new = replace(frame, weights_N=np.full(len(new), frame.weights_N[0]))
     if frame.fits:
         return replace(of_new, fits=tuple(fit.newcomers(new, old) for fit in frame.fits))
-    if frame.options.views == "gradient":
+    if frame.told == "gradient":
         return of_new
     return of_new.with_data_angles(frame.data_angles.newcomers(new, old))
 
@@ -96,7 +96,7 @@ def newcomer_distances(new: Items, of_new: Frame, old: Items, frame: Frame) -> t
         return proximity_between(frame.fits, new, old, of_new.fits), of_new.weights_N
     options, views = frame.options, views_between(frame, new, old, of_new)
     weights_M = np.full(len(new), frame.weights_N[0])
-    if options.views == "fused" and options.fusion in ("entropy", "mlp"):
+    if frame.told == "fused" and options.fusion in ("entropy", "mlp"):
         rows = zip(*scaled(frame, views), strict=True)
         weights_M = np.array(
             [_own_weight(data_N, gradient_N, frame.weights_N, options) for data_N, gradient_N in rows]
@@ -113,7 +113,7 @@ def joined(frame: Frame, of_new: Frame) -> Frame:
     if frame.fits:
         fits = zip(frame.fits, of_new.fits, strict=True)
         return replace(together, fits=tuple(fit.joined(fit_new) for fit, fit_new in fits))
-    if frame.options.views == "gradient":
+    if frame.told == "gradient":
         return together
     return together.with_data_angles(frame.data_angles.joined(of_new.data_angles))  # type: ignore[arg-type]
 

@@ -8,7 +8,6 @@ from annotated_types import Ge, Gt, Le
 
 from feddag.core.message import options
 
-Views = Literal["fused", "data", "gradient"]
 AngleKind = Literal["subspace", "pairs"]
 ClassWeighting = Literal["reliability", "frequency"]
 Fusion = Literal["views", "structure", "entropy", "mlp", "mean"]
@@ -75,7 +74,6 @@ class StructureRule:
 class ClusteringOptions:
     """Every choice between signatures and clusters (§3.3, §3.4)."""
 
-    views: Views = "fused"  # which views count: all that were sent, those of the data, or the updates alone
     angles: AngleKind = "subspace"  # smallest angle between two spans, or between two vectors (Eq. 4)
     class_weighting: ClassWeighting = "reliability"  # how shared classes count; frequency: Eqs. 5 and 6
     delta: Annotated[float, Ge(0), Le(1)] = 0.6  # δ, frequency weights lie in [1 - δ, 1 + δ]
@@ -107,7 +105,7 @@ class ClusteringOptions:
     @property
     def composes(self) -> bool:
         """Whether any number of views is fused, in place of the two matrices of Eq. 7."""
-        return self.fusion == "views" and self.views != "gradient" and self.class_weighting == "reliability"
+        return self.fusion == "views" and self.class_weighting == "reliability"
 
     @property
     def splits(self) -> bool:

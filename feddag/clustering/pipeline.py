@@ -104,7 +104,7 @@ def cluster_whole(
     items: Items, options: ClusteringOptions, graph_options: GraphOptions, seed: int = 0
 ) -> ClusteringResult:
     """`cluster_signatures` of items that are all compared with each other."""
-    kept = KeptAngles() if graph_options.alignment and options.views != "gradient" else None
+    kept = KeptAngles() if graph_options.alignment and items.views() else None
     splits: tuple[Split, ...] = ()
     unlike_N = np.zeros(len(items), dtype=bool)
     if options.composes:
@@ -130,7 +130,7 @@ def compose_views(
         fits.append(fit)
         matrices.append(matrix)
     splits = compose(matrices, len(items), options)
-    frame = replace(Frame.unfitted(len(items), options), fits=weighted(fits, splits))
+    frame = replace(Frame.unfitted(items, options), fits=weighted(fits, splits))
     return frame, fused(frame.fits, matrices), splits, matrices
 
 

@@ -61,7 +61,7 @@ class Anchors:
         """What an item must tell to be placed."""
         if self.frame.fits:
             return tuple(fit.name for fit in self.frame.fits)
-        return ("pixels", "shape", "texture") + (("gradient",) if self.frame.options.views != "data" else ())
+        return ("pixels", "shape", "texture") + (("gradient",) if self.frame.told != "data" else ())
 
     def place(self, new: Items) -> Placed:
         """Every item joins the cluster that is nearest on average, by the frame of the anchors."""

@@ -2,6 +2,7 @@
 """From items to one distance matrix: any number of views, or the two of Eqs. 3 to 8 of the paper."""
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from feddag.clustering.angles import KeptAngles
 from feddag.clustering.arrays import FloatArray
 from feddag.clustering.frequency import FrequencyAngles
 from feddag.clustering.fusion import fuse, learned_weights, pair_weights
-from feddag.clustering.items import Items
+from feddag.clustering.items import Items, sketches_of
 from feddag.clustering.options import ClusteringOptions
 from feddag.clustering.reliable import ReliableAngles
 from feddag.clustering.similarity import (
@@ -22,6 +23,8 @@ from feddag.clustering.similarity import (
 from feddag.clustering.views import ViewFit, among
 from feddag.core.clustering import View
 from feddag.core.message import message, public
+
+Told = Literal["fused", "data", "gradient"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,7 @@ class ViewAngles:
 class Frame:
     """How the proximity of N items was measured: kept, so that newcomers are measured in the same way."""
 
+    told: Told = "fused"  # the two matrices of Eq. 7, or the one of them that items told something in
     frequency: FrequencyAngles | None = None  # the data angles are one of these two
     reliable: ReliableAngles | None = None
     data_scale: MinMax = MinMax()
@@ -44,14 +48,16 @@ class Frame:
     fits: tuple[ViewFit, ...] = ()  # fusion `views`: in place of all constants above
 
     @classmethod
-    def unfitted(cls, num_items: int, options: ClusteringOptions) -> "Frame":
-        """The frame before anything was measured; both views count equally, or the one that is used."""
-        weight = {"fused": 0.5, "data": 0.0, "gradient": 1.0}[options.views]
+    def unfitted(cls, items: Items, options: ClusteringOptions) -> "Frame":
+        """The frame before anything was measured; both views count equally, or the one that was told."""
+        told: Told = "data" if items.sketches_NK is None else "fused" if items.views() else "gradient"
+        weight = {"fused": 0.5, "data": 0.0, "gradient": 1.0}[told]
         by_frequency = options.class_weighting == "frequency"
         return cls(
+            told=told,
             frequency=FrequencyAngles(options=options) if by_frequency else None,
             reliable=None if by_frequency else ReliableAngles(options=options),
-            weights_N=np.full(num_items, weight),
+            weights_N=np.full(len(items), weight),
         )
 
     @property
@@ -69,7 +75,7 @@ class Frame:
     @property
     def shown_weights(self) -> np.ndarray | None:
         """w of Eq. 7 where two views were fused; None otherwise."""
-        return self.weights_N if self.options.views == "fused" and not self.fits else None
+        return self.weights_N if self.told == "fused" and not self.fits else None
 
     def with_data_angles(self, fitted: FrequencyAngles | ReliableAngles) -> "Frame":
         """The frame with another state of its strategy."""
@@ -81,14 +87,14 @@ class Frame:
 def measure(
     items: Items, options: ClusteringOptions, keep: KeptAngles | None = None
 ) -> tuple[Frame, ViewAngles]:
-    """Angles of the wanted views, and the frame they were measured in; `keep` collects data angles."""
-    frame = Frame.unfitted(len(items), options)
+    """Angles of the views that were told, and the frame they were measured in; `keep` takes data angles."""
+    frame = Frame.unfitted(items, options)
     data_NN = gradient_NN = None
-    if options.views != "gradient":
+    if frame.told != "gradient":
         fitted, data_NN = frame.data_angles.fit(items, keep)
         frame = replace(frame.with_data_angles(fitted), data_scale=min_max(data_NN))
-    if options.views != "data":
-        gradient_NN = gradient_angles(_sketches(items, options))
+    if frame.told != "data":
+        gradient_NN = gradient_angles(sketches_of(items))
         frame = replace(frame, gradient_scale=min_max(gradient_NN))
     return frame, ViewAngles(data_NN, gradient_NN)
 
@@ -110,13 +116,12 @@ def fuse_views(frame: Frame, views: ViewAngles, seed: int) -> tuple[Frame, Float
 
 def views_between(frame: Frame, new: Items, old: Items, of_new: Frame) -> ViewAngles:
     """Angles of new items to old ones; `frame` belongs to the old items, `of_new` to the new ones."""
-    options = frame.options
     data_MN = gradient_MN = None
-    if options.views != "gradient":
+    if frame.told != "gradient":
         strategy = frame.data_angles
         data_MN = strategy.between(new, old, of_new.data_angles)  # type: ignore[arg-type]
-    if options.views != "data":
-        gradient_MN = gradient_angles_between(_sketches(new, options), _sketches(old, options))
+    if frame.told != "data":
+        gradient_MN = gradient_angles_between(sketches_of(new), sketches_of(old))
     return ViewAngles(data_MN, gradient_MN)
 
 
@@ -165,9 +170,3 @@ def _symmetric(matrix_NN: FloatArray) -> FloatArray:
     result_NN = (matrix_NN + matrix_NN.T) / 2
     np.fill_diagonal(result_NN, 0)
     return result_NN
-
-
-def _sketches(items: Items, options: ClusteringOptions) -> FloatArray:
-    if items.sketches_NK is None:
-        raise ValueError(f"views {options.views!r} need sketches; use views='data' without them")
-    return items.sketches_NK

@@ -76,7 +76,7 @@ class ViewFit:
 
 def unfitted_views(items: Items, options: ClusteringOptions) -> list[ViewFit]:
     """The views that these items tell something in."""
-    updates = ("gradient",) if options.views == "fused" and items.sketches_NK is not None else ()
+    updates = ("gradient",) if items.sketches_NK is not None else ()
     measured = [
         ViewFit(name=name, angles=ReliableAngles(options=options, view=name, shared_only=True))
         for name in (*items.views(), *updates)

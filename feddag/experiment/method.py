@@ -43,11 +43,20 @@ class AlgorithmConfig(BaseModel):
             )
         given = self.model_extra or {}
         for key, new in getattr(cls, "MOVED", {}).items():
-            if key in given and not isinstance(given[key], Mapping):
+            if _holds(given, key):
                 raise ValueError(f"'{key}' is now 'algorithm.{new}'")
         options = _merged(presets.get(self.preset, {}), given)
         _check_names(cls, options, self.name)
         return TypeAdapter(cls).validate_python({**options, "local": local})
+
+
+def _holds(options: Any, key: str) -> bool:
+    """Whether a key such as `clustering.views` is given, as a value and not as a table."""
+    for part in key.split("."):
+        if not isinstance(options, Mapping) or part not in options:
+            return False
+        options = options[part]
+    return not isinstance(options, Mapping)
 
 
 def _merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

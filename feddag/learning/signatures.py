@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The signatures of many clients: asked for when a clustering needs them, kept as far as newcomers need them."""
+"""The signatures of many clients: asked for when a clustering needs them, kept as far as newcomers do."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -95,7 +95,7 @@ class SignatureReader:
 def reduced(request: Sign, views: Sequence[str]) -> Sign:
     """The question without what placing does not need: other views, and the warm-up that they need."""
     asked = request.signature
-    wanted = tuple(view for view in asked.views if view in views)
+    wanted = tuple(view for view in asked.views if view in views) or asked.views
     rounds = asked.warmup_rounds if "gradient" in wanted else 0
     return replace(request, keep=False, signature=replace(asked, views=wanted, warmup_rounds=rounds))
 

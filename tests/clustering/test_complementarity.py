@@ -45,7 +45,7 @@ def test_angles_kept_from_the_first_pass_give_the_same_alignment(shared_alignmen
     items, counts = toy_items(np.random.default_rng(1), 9)
     labels, kept = np.arange(9) % 3, KeptAngles()
     together = Items.of(items, counts)
-    measure(together, ClusteringOptions(views="data", class_weighting=weighting), kept)
+    measure(together, ClusteringOptions(class_weighting=weighting), kept)
     again = cluster_alignment(together, labels, "subspace", shared_alignment=shared_alignment)
     known = cluster_alignment(
         together, labels, "subspace", shared_alignment=shared_alignment, known=kept.blocks
@@ -56,7 +56,7 @@ def test_angles_kept_from_the_first_pass_give_the_same_alignment(shared_alignmen
 def test_angles_that_take_too_much_room_are_not_kept():
     items, counts = toy_items(np.random.default_rng(1), 9)
     kept = KeptAngles(limit=400)
-    measure(Items.of(items, counts), ClusteringOptions(views="data"), kept)
+    measure(Items.of(items, counts), ClusteringOptions(), kept)
     assert kept.blocks is None
 
 

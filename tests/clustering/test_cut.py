@@ -184,7 +184,7 @@ def test_a_matrix_that_is_no_distance_matrix_is_refused(matrix, message):
     [
         ({"cut_rule": "elbow"}, "cut_rule = 'elbow': expected one of structure, silhouette, loss, plateau"),
         ({"linkage": "ward"}, "linkage = 'ward': expected one of average, single, complete, weighted"),
-        ({"views": "both"}, "views = 'both': expected one of fused, data, gradient"),
+        ({"fusion": "both"}, "fusion = 'both': expected one of views, structure, entropy, mlp, mean"),
         ({"thresholds": ()}, "at least one"),
         ({"num_clusters": -1}, "must not be negative"),
         ({"epsilon": 1.0}, "epsilon = 1.0: expected more than 1"),

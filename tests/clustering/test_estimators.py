@@ -46,7 +46,7 @@ def test_data_sets_are_clustered_without_any_other_preparation():
     estimator = SignatureClustering(num_classes=CLASSES)
     assert estimator.get_params()["vectors"] == 3
     assert agreement(estimator.fit(x, y).labels_, truth) == 1
-    assert estimator.set_params(views="fused").fit(x, y, sketches).n_clusters_ == 3
+    assert estimator.fit(x, y, sketches).n_clusters_ == 3
     assert clone(estimator).get_params() == estimator.get_params()
 
 

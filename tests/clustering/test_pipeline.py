@@ -19,13 +19,23 @@ from feddag.core import codec
 from tests.clustering.toys import CLASSES, toy_items
 
 PAPER = ClusteringOptions(**FedDAG.presets["paper"]["clustering"])
-OPTIONS = [
-    ClusteringOptions(),
-    PAPER,
-    ClusteringOptions(fusion="entropy"),
-    ClusteringOptions(fusion="mean", views="gradient"),
-    ClusteringOptions(views="data", class_weighting="frequency", weigh_absent=True),
+ALL, DATA, GRADIENT = "data and gradient", "data", "gradient"
+CASES = [
+    (ClusteringOptions(), ALL),
+    (ClusteringOptions(), GRADIENT),
+    (PAPER, ALL),
+    (ClusteringOptions(fusion="entropy"), ALL),
+    (ClusteringOptions(fusion="mean"), GRADIENT),
+    (ClusteringOptions(class_weighting="frequency", weigh_absent=True), DATA),
 ]
+every_case = pytest.mark.parametrize(("options", "told"), CASES)
+
+
+def items_with(subspaces, counts, sketches, told=ALL):
+    """Items that tell of their data, of their updates, or of both."""
+    if told == GRADIENT:
+        subspaces = [Subspaces(i.vectors_PD[:0], i.classes_P[:0]) for i in subspaces]
+    return Items.of(subspaces, counts, None if told == DATA else sketches)
 
 
 def planted(seed, groups=3, per_group=5):
@@ -50,25 +60,26 @@ def signed(x, y):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10_000), st.integers(0, 6), st.sampled_from(OPTIONS))
-def test_any_items_have_clusters_and_a_graph_without_nan(seed, n, options):
+@given(st.integers(0, 10_000), st.integers(0, 6), st.sampled_from(CASES))
+def test_any_items_have_clusters_and_a_graph_without_nan(seed, n, case):
+    options, told = case
     generator = np.random.default_rng(seed)
     items, counts = toy_items(generator, n)
     sketches = generator.normal(size=(n, 5)) * generator.integers(0, 2, size=(n, 1))
     graph_options = GraphOptions(**FedDAG.presets["paper"]["graph"] if options is PAPER else {})
-    result = cluster_signatures(Items.of(items, counts, sketches), options, graph_options)
+    result = cluster_signatures(items_with(items, counts, sketches, told), options, graph_options)
     assert len(result.labels_N) == n
     assert np.isfinite(result.distances_NN).all()
     assert np.isfinite(result.graph.scores_E).all()
     assert ((result.frame.weights_N >= 0) & (result.frame.weights_N <= 1)).all()
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_planted_groups_are_found_from_any_view(options):
+@every_case
+def test_planted_groups_are_found_from_any_view(options, told):
     x, y, sketches, truth = planted(0)
     items, counts = signed(x, y)
     options = replace(options, cut_rule="silhouette") if options is PAPER else options
-    result = cluster_signatures(Items.of(items, counts, sketches), options)
+    result = cluster_signatures(items_with(items, counts, sketches, told), options)
     assert agreement(result.labels_N, truth) == 1
     assert result.count == 3
 
@@ -81,22 +92,23 @@ def test_equal_items_are_one_cluster_and_all_zero_updates_do_no_harm():
     assert len(result.graph.learners_E) == 0
 
 
-def with_newcomers(options):
+def with_newcomers(options, told):
     """Fifteen old items, three newcomers (one per group), and the clustering of the old ones."""
     x, y, sketches, truth = planted(2, per_group=6)
     subspaces, counts = signed(x, y)
     is_new = np.arange(len(truth)) % 6 == 5
 
     def part(chosen):
-        return Items.of([subspaces[i] for i in np.flatnonzero(chosen)], counts[chosen], sketches[chosen])
+        of_part = [subspaces[i] for i in np.flatnonzero(chosen)]
+        return items_with(of_part, counts[chosen], sketches[chosen], told)
 
     old = part(~is_new)
     return part(is_new), old, cluster_signatures(old, options), truth[~is_new]
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_newcomers_are_measured_with_the_old_constants_and_land_near_their_group(options):
-    new, old, result, truth = with_newcomers(options)
+@every_case
+def test_newcomers_are_measured_with_the_old_constants_and_land_near_their_group(options, told):
+    new, old, result, truth = with_newcomers(options, told)
     of_new = newcomer_frame(new, old, result.frame)
     rows, weights = newcomer_distances(new, of_new, old, result.frame)
     assert rows.shape == (3, 15)
@@ -105,17 +117,17 @@ def test_newcomers_are_measured_with_the_old_constants_and_land_near_their_group
     assert truth[rows.argmin(axis=1)].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_newcomers_join_the_cluster_of_their_group(options):
-    new, old, result, _ = with_newcomers(options)
+@every_case
+def test_newcomers_join_the_cluster_of_their_group(options, told):
+    new, old, result, _ = with_newcomers(options, told)
     placed = place_newcomers(new, old, result.labels_N, result.frame, result.cut.threshold)
     assert placed.labels_M.tolist() == result.labels_N[[0, 5, 10]].tolist()
     assert placed.opened_from == ()
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_the_frame_covers_old_and_new_items_and_travels(options):
-    new, old, result, _ = with_newcomers(options)
+@every_case
+def test_the_frame_covers_old_and_new_items_and_travels(options, told):
+    new, old, result, _ = with_newcomers(options, told)
     frame = place_newcomers(new, old, result.labels_N, result.frame, result.cut.threshold).frame
     assert frame.weights_N.shape == (18,)
     assert codec.digest(codec.decode(Frame, codec.encode(frame))) == codec.digest(frame)
@@ -140,16 +152,16 @@ def test_three_newcomers_of_an_unknown_kind_open_a_cluster_and_two_do_not():
     assert two.weak_M.all()
 
 
-@pytest.mark.parametrize("options", OPTIONS)
-def test_views_measured_again_by_the_kept_frame_are_those_of_the_clustering(options):
+@every_case
+def test_views_measured_again_by_the_kept_frame_are_those_of_the_clustering(options, told):
     x, y, sketches, _ = planted(8)
-    items = Items.of(*signed(x, y), sketches)
+    items = items_with(*signed(x, y), sketches, told)
     result = cluster_signatures(items, options)
     shown = shown_views(items, result.frame)
     assert list(shown)[-1] == "Proximity"
     np.testing.assert_allclose(shown["Proximity"].matrix_NN, result.distances_NN, atol=2e-3)
     if options.composes:
-        assert list(shown) == ["Labels", "Pixels", *["Gradient"] * (options.views == "fused"), "Proximity"]
+        assert list(shown) == ["Labels", *["Pixels"] * (told == ALL), "Gradient", "Proximity"]
     else:
         _, views = measure(items, options)
         measured = {"Data angles": views.data, "Gradient angles": views.gradient}
@@ -195,11 +207,12 @@ def test_nan_in_a_signature_names_the_item_and_the_field():
         Items.of(items, counts, sketches)
 
 
-def test_missing_or_short_sketches_are_refused():
+def test_old_and_new_items_must_both_have_sketches_and_one_for_each():
     x, y, sketches, _ = planted(5)
     items, counts = signed(x, y)
-    with pytest.raises(ValueError, match="need sketches"):
-        cluster_signatures(Items.of(items, counts), ClusteringOptions(fusion="mean"))
+    found = cluster_signatures(Items.of(items, counts, sketches), ClusteringOptions(fusion="mean"))
+    with pytest.raises(ValueError, match="some items sent no sketch"):
+        shown_views(Items.of(items, counts), found.frame)
     with pytest.raises(ValueError, match="15 rows of counts, but 4 sketches"):
         Items.of(items, counts, sketches[:4])
 

@@ -16,7 +16,7 @@ from tests.clustering.toys import toy_items
 
 def fitted(items, counts, angles="pairs", weighting="reliability"):
     """The fitted strategy and the data angles."""
-    options = ClusteringOptions(views="data", angles=angles, class_weighting=weighting)
+    options = ClusteringOptions(angles=angles, class_weighting=weighting)
     frame, views = measure(Items.of(items, counts), options)
     return frame.data_angles, views.data
 
@@ -91,11 +91,11 @@ def test_a_small_difference_is_found_among_clients_of_very_different_sizes(seed)
     generator = np.random.default_rng(seed)
     sizes = generator.integers(15, 400, size=40)
     items, counts = sampled(generator, sizes, offset=2.5)
-    result = cluster_signatures(Items.of(items, counts), ClusteringOptions(views="data"))
+    result = cluster_signatures(Items.of(items, counts), ClusteringOptions())
     assert result.count == 2
     assert set(result.labels_N[::2]) == {0}
     items, counts = sampled(generator, sizes)
-    assert cluster_signatures(Items.of(items, counts), ClusteringOptions(views="data")).count == 1
+    assert cluster_signatures(Items.of(items, counts), ClusteringOptions()).count == 1
 
 
 def test_a_single_sample_of_a_class_does_not_decide():

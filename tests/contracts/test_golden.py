@@ -44,12 +44,12 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "feddag, paper": ("feddag", {"preset": "paper"}, GROUPS),
     "feddag, data view": (
         "feddag",
-        {"clustering": {"views": "data"}, "signature": {"svd": "randomised"}},
+        {"signature": {"views": ["pixels", "shape", "texture"], "svd": "randomised"}},
         GROUPS,
     ),
     "feddag, gradient view": (
         "feddag",
-        {"clustering": {"views": "gradient", "cut_rule": "silhouette"}},
+        {"clustering": {"cut_rule": "silhouette"}, "signature": {"views": ["gradient"]}},
         GROUPS,
     ),
     "feddag, entropy": (

@@ -160,5 +160,5 @@ def test_drift_alarms_are_refused_where_they_may_not_leave() -> None:
 
 
 def test_clusters_by_gradients_are_refused_where_updates_are_hidden() -> None:
-    with pytest.raises(InvalidInput, match="views = 'gradient'"):
-        toy("feddag", {"clustering": {"views": "gradient"}}, privacy="private")
+    with pytest.raises(InvalidInput, match=r"views = \['gradient'\]"):
+        toy("feddag", {"signature": {"views": ["gradient"]}}, privacy="private")

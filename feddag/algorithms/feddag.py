@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from feddag.clustering.options import ClusteringOptions, GraphOptions
@@ -34,7 +33,7 @@ from feddag.learning.following import FollowOptions, answer_drift, forget, settl
 from feddag.learning.presets import PRESETS
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
-from feddag.learning.signatures import SignatureReader, Unsigned, reduced
+from feddag.learning.signatures import SignatureReader, Unsigned, comparable
 from feddag.learning.train import train, train_own
 
 GROUPS: dict[str, Any] = {"signature": SignatureOptions, "clustering": ClusteringOptions}
@@ -104,16 +103,10 @@ class FedDAG:
         request = self.signature_request(start, mask, keep=self.encoders.primary_start == "warm")
         reader = SignatureReader(server, request)
         found = cluster_signatures(reader, self.clustering_options, self.graph, seed=mask)
-        names = reader.names(found)
-        clusters = Clusters.from_labels(names, found.labels_N)
+        clusters = reader.clusters(found)
         # Without sharing (FedDAG†) each cluster is its own source.
         sources = found.sources() if self.encoders.sharing else tuple((z,) for z in range(found.count))
-        server.note(
-            num_clusters=len(clusters),
-            sizes=[len(members) for members in clusters.members],
-            **found.notes(names),
-            withheld=reader.withheld,
-        )
+        server.note(**reader.notes(found))
         state = State(
             clusters=clusters,
             models=start_models(server, clusters, sources, self.encoders, reader.signed, found.opened_from),
@@ -122,7 +115,7 @@ class FedDAG:
             start=start,
             mask=mask,
             frame=found.kept_frame,
-            tree=KeptTree.of(names, found),
+            tree=KeptTree.of(reader.names(found), found),
             unsigned=reader.unsigned(found),
             sharing=tuple(range(found.count)) if self.shared_start.rounds and found.count > 1 else (),
         )
@@ -141,7 +134,7 @@ class FedDAG:
         """All clusters start from the same snapshot of all models, so the order of clusters has no effect."""
         if server.spent(self.warmup(self.encoders.primary_start == "warm")):
             return state
-        unsigned = tuple(c for c in server.cohort if state.clusters.number(c) is None)
+        unsigned = tuple(c for c in server.cohort if c not in state.clusters)
         if unsigned:  # they did not answer at the start
             state = self.onboard(state, unsigned, server)
         labels, models, sources = state.clusters.labels(), state.models, state.sources
@@ -158,9 +151,7 @@ class FedDAG:
 
     def deploy(self, state: State, client: str) -> Deployment:
         """The model of the client's cluster; of the largest cluster for a client that never signed."""
-        z = state.clusters.number(client)
-        if z is None:
-            z = int(np.argmax([len(members) for members in state.clusters.members]))
+        z = state.clusters.of(client) if client in state.clusters else state.clusters.largest
         return Deployment(models=(state.models[z],), network=self.encoders.network)
 
     def clustering(self, state: State) -> Clustering:
@@ -178,22 +169,19 @@ class FedDAG:
             unlike=state.tree.unlike,
             sources=state.sources,
             withheld=sum(s.withheld for s in state.signatures.values()),
-            sampled=None if state.unsigned is None else state.unsigned.sampled(),
+            sampled=state.unsigned and state.unsigned.sampled(),
         )
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Newcomers sign from the stored start and mask; old clients stay in their clusters."""
-        # Who signed before keeps its cluster.
-        unsigned = [c for c in newcomers if state.clusters.number(c) is None]
+        unsigned = [c for c in newcomers if c not in state.clusters]  # who signed before keeps its cluster
         signed = self.signed(state, unsigned, server)
         return take_in(state, signed, self, server) if signed else state
 
     def signed(self, state: State, clients: Iterable[str], server: Server) -> dict[str, Signature]:
         """Fresh signatures, comparable with those of the start."""
         request = self.signature_request(state.start, state.mask, keep=False)
-        if state.unsigned is not None:
-            request = reduced(request, [fit.name for fit in state.frame.fits] or request.signature.views)
-        return server.ask(sign, broadcast(request, clients), quorum=0.0)
+        return server.ask(sign, broadcast(comparable(request, state), clients), quorum=0.0)
 
     def depart(self, state: State, gone: tuple[str, ...], server: Server) -> State:
         """Who leaves keeps its place, unless signatures are to be forgotten."""
@@ -201,7 +189,7 @@ class FedDAG:
 
     def drifted(self, state: State, alarmed: tuple[str, ...], server: Server) -> State:
         """Clients whose data changed sign again and are placed; a storm is one re-clustering."""
-        signed = self.signed(state, [c for c in alarmed if state.clusters.number(c) is not None], server)
+        signed = self.signed(state, [c for c in alarmed if c in state.clusters], server)
         return answer_drift(state, signed, self, server)
 
     def settle(self, state: State, server: Server) -> State:

@@ -40,14 +40,18 @@ class Clusters:
 
     def of(self, client: str) -> int:
         """The number of the client's cluster."""
-        k = self.number(client)
-        if k is None:
+        if client not in self:
             raise KeyError(f"client '{client}' is in no cluster")
-        return k
+        return self._numbers[client]
 
-    def number(self, client: str) -> int | None:
-        """The number of the client's cluster; None if it is in no cluster."""
-        return self._numbers.get(client)
+    def __contains__(self, client: object) -> bool:
+        return client in self._numbers
+
+    @cached_property
+    def largest(self) -> int:
+        """The number of the cluster with most clients; of equal ones the first."""
+        sizes = [len(cluster) for cluster in self.members]
+        return sizes.index(max(sizes))
 
     def labels(self) -> dict[str, int]:
         """Client id → cluster number."""

@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from feddag.clustering.items import Items
 from feddag.clustering.pipeline import ClusteringResult
 from feddag.core.algorithm import Server, broadcast
 from feddag.core.clustering import Sampled
+from feddag.core.clusters import Clusters
 from feddag.core.message import message, public
 from feddag.learning.signature import NO_ERRORS, Sign, Signature, items_of, sign
 
@@ -68,6 +70,16 @@ class SignatureReader:
             return list(self.signed)
         return [self.clients[i] for i in found.everyone.rows_N.tolist()]
 
+    def clusters(self, found: ClusteringResult) -> Clusters:
+        """The clusters of these clients."""
+        return Clusters.from_labels(self.names(found), found.labels_N)
+
+    def notes(self, found: ClusteringResult) -> dict[str, Any]:
+        """For a log: what was found, and what clients did not tell."""
+        sizes = [len(members) for members in self.clusters(found).members]
+        told = {"num_clusters": len(sizes), "sizes": sizes, **found.notes(self.names(found))}
+        return {**told, "withheld": self.withheld}
+
     def kept(self, found: ClusteringResult) -> dict[str, Signature]:
         """The signatures that later newcomers are compared with: all, or those of the anchors."""
         if found.everyone is None:
@@ -90,6 +102,13 @@ class SignatureReader:
             counts_ZC=counts_ZC,
             withheld=self.withheld,
         )
+
+
+def comparable(request: Sign, state: Any) -> Sign:
+    """The question to newcomers: without what the kept signatures do not tell."""
+    if state.unsigned is None:
+        return request
+    return reduced(request, [fit.name for fit in state.frame.fits] or request.signature.views)
 
 
 def reduced(request: Sign, views: Sequence[str]) -> Sign:

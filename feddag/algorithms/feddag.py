@@ -169,7 +169,7 @@ class FedDAG:
             unlike=state.tree.unlike,
             sources=state.sources,
             withheld=sum(s.withheld for s in state.signatures.values()),
-            sampled=state.unsigned and state.unsigned.sampled(),
+            sampled=state.unsigned.sampled() if state.unsigned else None,
         )
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:

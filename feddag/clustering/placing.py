@@ -13,7 +13,7 @@ from feddag.clustering.outliers import far_from_all, mean_distances
 from feddag.clustering.proximity import Frame
 from feddag.clustering.views import ViewFit
 
-ANCHORS, LEAST_ANCHORS = 512, 8
+ANCHORS, LEAST_ANCHORS = 256, 16
 """Items that others are compared with, in all; and of every cluster, if it has so many members."""
 
 

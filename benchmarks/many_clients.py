@@ -25,10 +25,14 @@ import numpy as np
 
 CLASSES, VECTORS, WIDTH, BANDS, SKETCH = 10, 3, 768, 12, 1234
 GROUPS, RARE = 8, 2000  # ordinary groups; one client in so many belongs to one more
+CONCEPTS, POOL = 5, 256
 
 
 class MadeSignatures:
-    """A reader of signatures that are computed from the number of the client and a seed."""
+    """A reader of signatures that are put together when they are read, from the client's number and a seed.
+
+    For every concept and class there are `POOL` samples of vectors; a client takes one of them for each class.
+    """
 
     def __init__(self, clients: int, seed: int) -> None:
         rng = np.random.default_rng(seed)
@@ -36,11 +40,19 @@ class MadeSignatures:
         shares = np.arange(2, 2 + GROUPS) / np.arange(2, 2 + GROUPS).sum()
         self.groups_N = rng.choice(GROUPS, size=clients, p=shares)
         self.groups_N[:: min(RARE, max(clients // 5, 1))] = GROUPS
-        shape = (CLASSES, VECTORS, WIDTH)
         # Unit length on average: what all concepts share, and what is their own.
-        common = rng.standard_normal((2, *shape), dtype=np.float32) / np.sqrt(WIDTH)
-        own = rng.standard_normal((5, 2, *shape), dtype=np.float32) / np.sqrt(WIDTH)
-        self.concepts = common + 0.5 * own
+        shape = (CLASSES, 1, VECTORS, WIDTH)
+        common = rng.standard_normal((2, 1, *shape), dtype=np.float32) / np.sqrt(WIDTH)
+        own = rng.standard_normal((2, CONCEPTS, *shape), dtype=np.float32) / np.sqrt(WIDTH)
+        # The expected sin² of a vector's error falls with the number of samples, as for real classes.
+        self.counts = rng.integers(5, 50, size=(CONCEPTS, CLASSES, POOL))
+        size = np.sqrt(1.0 / self.counts / WIDTH).astype(np.float32)[..., None, None]
+        self.vectors = np.empty((2, CONCEPTS, CLASSES, POOL, VECTORS, WIDTH), dtype=np.float32)
+        for view in range(2):
+            for concept in range(CONCEPTS):
+                noise = rng.standard_normal((CLASSES, POOL, VECTORS, WIDTH), dtype=np.float32)
+                noisy = (common + 0.5 * own)[view, concept] + size[concept] * noise
+                self.vectors[view, concept] = _orthonormal(noisy)
         self.styles = rng.uniform(0.2, 0.8, size=(2, CLASSES, BANDS))
 
     def __len__(self) -> int:
@@ -52,43 +64,34 @@ class MadeSignatures:
         from feddag.clustering.subspaces import Subspaces
 
         begin = time.process_time()
-        per_class = np.repeat(np.arange(CLASSES), VECTORS)
-        told: dict[str, list] = {"pixels": [], "shape": [], "texture": []}
+        classes, per_class = np.arange(CLASSES), np.repeat(np.arange(CLASSES), VECTORS)
+        told: list[list] = [[], [], []]
         counts, sketches = [], []
         for i in rows.tolist():
             rng = np.random.default_rng([self.seed, i])
             group = int(self.groups_N[i])
             concept, style = (4, 0) if group == GROUPS else (group % 4, group // 4)
-            counts_C = rng.integers(5, 50, size=CLASSES)
-            # The expected sin² of a vector's error falls with the number of samples, as for real classes.
-            size = np.sqrt(1.0 / counts_C / WIDTH).astype(np.float32)[:, None, None]
-            for k, view in enumerate(("pixels", "shape")):
-                noisy = self.concepts[concept, k] + size * rng.standard_normal(
-                    (CLASSES, VECTORS, WIDTH), dtype=np.float32
-                )
-                told[view].append(Subspaces(_orthonormal(noisy), per_class))
+            taken_C = rng.integers(POOL, size=CLASSES)
+            counts_C = self.counts[concept, classes, taken_C]
+            for view in range(2):
+                vectors = self.vectors[view, concept, classes, taken_C].reshape(-1, WIDTH)
+                told[view].append(Subspaces(vectors, per_class))
             noise = rng.normal(size=(CLASSES, BANDS)) * 0.1 / np.sqrt(counts_C)[:, None]
             means = np.clip(self.styles[style] + noise, 0, 1).astype(np.float32)
-            told["texture"].append(Subspaces(means, np.arange(CLASSES)))
+            told[2].append(Subspaces(means, classes))
             counts.append(counts_C)
             if views is None or "gradient" in views:
                 sketches.append(rng.standard_normal(SKETCH, dtype=np.float32))
-        items = Items(
-            told["pixels"],
-            np.array(counts, dtype=np.float64),
-            np.array(sketches) if sketches else None,
-            told["shape"],
-            told["texture"],
-        )
+        counts_NC = np.array(counts, dtype=np.float64)
+        items = Items(told[0], counts_NC, np.array(sketches) if sketches else None, told[1], told[2])
         self.seconds += time.process_time() - begin
         return rows, items
 
 
-def _orthonormal(vectors_CPD: np.ndarray) -> np.ndarray:
-    """An orthonormal basis of every class, one below the other."""
-    grams = (vectors_CPD @ vectors_CPD.transpose(0, 2, 1)).astype(np.float64)
-    inverse = np.linalg.inv(np.linalg.cholesky(grams)).astype(np.float32)
-    return (inverse @ vectors_CPD).reshape(CLASSES * VECTORS, WIDTH)
+def _orthonormal(vectors: np.ndarray) -> np.ndarray:
+    """Orthonormal bases in place of the last two axes."""
+    grams = (vectors @ np.swapaxes(vectors, -1, -2)).astype(np.float64)
+    return np.linalg.inv(np.linalg.cholesky(grams)).astype(np.float32) @ vectors
 
 
 def measure(clients: int, landmarks: int, seed: int, whole: bool) -> dict:

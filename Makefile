@@ -6,47 +6,53 @@ BIN := $(VENV)/bin
 CONSTRAINTS ?= constraints.txt
 
 .DEFAULT_GOAL := help
-.PHONY: help install run test check unit docs test-hard test-deploy test-native format clean
+.PHONY: help install develop run test check unit docs test-hard test-deploy test-native format clean
 
 help: ## Show what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 16
 
-install: $(VENV)/.installed ## Make .venv with feddag and everything it needs
+install: $(VENV)/.installed ## Make .venv with feddag and what it needs to run
+
+develop: $(VENV)/.developing ## The same with everything that the tests need
 
 $(VENV)/.installed: pyproject.toml $(wildcard constraints.txt setup.py)
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
 	  { echo "make: '$(PYTHON) -m venv' failed: install Python 3.11 or newer with venv (Debian: python3-venv)"; exit 2; }
 	$(BIN)/python -m pip install -q --upgrade pip
+	$(BIN)/python -m pip install -q $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) -e .
+	@touch $@
+
+$(VENV)/.developing: $(VENV)/.installed
 	$(BIN)/python -m pip install -q $(if $(CONSTRAINTS),-c $(CONSTRAINTS)) -e '.[dev]'
 	@touch $@
 
 run: install ## Run the main job on embedded data (about a minute)
 	$(BIN)/feddag run
 
-test: install check unit ## Everything that must hold: style, types, import layers, tests
+test: develop check unit ## Everything that must hold: style, types, import layers, tests
 
-check: install
+check: develop
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-unit: install
+unit: develop
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-docs: install ## The documentation as a site in build/site
+docs: develop ## The documentation as a site in build/site
 	$(BIN)/mkdocs build --strict
 
-test-hard: install ## Thousands of mutated settings and messages (a few minutes)
+test-hard: develop ## Thousands of mutated settings and messages (a few minutes)
 	$(BIN)/python -m pytest -m hard
 
-test-deploy: install ## Deployments of real processes: kills, strangers, lost packets, a proxy (ten minutes)
+test-deploy: develop ## Deployments of real processes: kills, strangers, lost packets, a proxy (ten minutes)
 	$(BIN)/python -m pytest -m deploy
 
-test-native: install ## The native trainer's tests under AddressSanitizer and UBSan
+test-native: develop ## The native trainer's tests under AddressSanitizer and UBSan
 	sh tests/native/sanitize.sh $(BIN)/python
 
-format: install ## Let ruff put the code in order
+format: develop ## Let ruff put the code in order
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 

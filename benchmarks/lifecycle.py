@@ -37,11 +37,11 @@ from feddag.runs.simulate import build, run
 CHANGE_POINTS = Path(__file__).parent / "change_points"
 DATA = {"name": "fashion-mnist"}
 SMALL = {
-    "data": {**DATA, "max_train": 6000, "max_test": 2000},
-    "num_clients": 20,
+    "data": {**DATA, "max_train": 16000, "max_test": 4000},  # 1,000 samples a client: 100 of each class
+    "num_clients": 16,
     "num_rounds": 24,
     "fraction_train": 0.5,
-    "training": {"local_epochs": 2, "batch_size": 32, "lr": 0.05},
+    "training": {"local_epochs": 1, "batch_size": 32, "lr": 0.05},
     "evaluation": {"every": 4, "after_training": False},
     "engine": "inline",
     "checkpoint_every": 100,
@@ -194,22 +194,18 @@ TRAIN: dict[str, dict[str, dict[str, Any]]] = {
                          "scenario": {"join": [{"at": 24, "clients": 0.1} for _ in range(3)]}},
     },
     "D1": {
-        **{
-            f"sudden, {name}": {**DRIFTS, "algorithm": method, "scenario": swaps(12, 12, 12), **more}
-            for name, method, more in (
-                ("feddag", "feddag", FOLLOW),
-                ("feddag, oracle", "feddag", ORACLE),
-                ("feddag, no response", "feddag", NOTHING),
-                ("feddrift", "feddrift", NOTHING),
-            )
-        },
-        "staggered, feddag": {**DRIFTS, "algorithm": "feddag", "scenario": swaps(8, 12, 16), **FOLLOW},
-        "recurrent, feddag": {
-            **DRIFTS,
-            "algorithm": "feddag",
-            "scenario": swaps(8, 8, 8, until=20),
-            **FOLLOW,
-        },
+        f"{when}, {name}": {**DRIFTS, "algorithm": method, "scenario": scenario, **more}
+        for when, scenario in (
+            ("sudden", swaps(12, 12, 12)),
+            ("staggered", swaps(8, 12, 16)),
+            ("recurrent", swaps(8, 8, 8, until=20)),
+        )
+        for name, method, more in (
+            ("feddag", "feddag", FOLLOW),
+            ("feddag, oracle", "feddag", ORACLE),
+            ("feddag, no response", "feddag", NOTHING),
+            ("feddrift", "feddrift", NOTHING),
+        )
     },
     "D1g": {  # the same question with groups that exist before the drift
         name: {"algorithm": method, "partition": GROUPS, "scenario": MOVES} | more

@@ -31,7 +31,7 @@ CONCEPTS, POOL = 5, 256
 class MadeSignatures:
     """A reader of signatures that are put together when they are read, from the client's number and a seed.
 
-    For every concept and class there are `POOL` samples of vectors; a client takes one of them for each class.
+    There are `POOL` samples of vectors for every concept and class; a client takes one for each class.
     """
 
     def __init__(self, clients: int, seed: int) -> None:

@@ -4,6 +4,8 @@
     python benchmarks/recovery.py --seeds 10
     python benchmarks/recovery.py --views data gradient fused --recipes default paper --seeds 5
     python benchmarks/recovery.py --data cifar10 --views fused --seeds 2 --epochs 2
+    python benchmarks/recovery.py --data pacs --seeds 5             # clients as they are: domains, or people
+    python benchmarks/recovery.py --rows "lda a=1" --part 0.8       # also of 80% of the clients
 
 Federations, signatures and clusters are the package's own: what `feddag cluster` gives. Signatures are kept
 in a folder, so that all views and recipes see the same ones; the data view alone trains nothing.
@@ -16,7 +18,9 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -72,13 +76,15 @@ ROWS: dict[str, list[str]] = {
     "lda a=0.25": ["partition.kind=lda", "partition.alpha=0.25"],
     "lda a=1": LDA,
 }
+NATURAL = {"pacs": 20, "office-caltech10": 20, "uci-har": 30}  # clients of data that have groups themselves
 TABLE = list(ROWS)
+ROWS["as it is"] = []  # domains or people
 RECIPES = {"default": [], "paper": ["algorithm.preset=paper"]}
 
 
 def experiment_of(data: str, row: str, seed: int, settings: list[str]) -> Experiment:
     """The federation of one row, asked for clusters by FedDAG."""
-    common = [f"data={data}", "num_clients=100", f"seed={seed}", "algorithm=feddag"]
+    common = [f"data={data}", f"num_clients={NATURAL.get(data, 100)}", f"seed={seed}", "algorithm=feddag"]
     return Experiment().with_overrides([*common, *ROWS[row], *settings])
 
 
@@ -159,12 +165,23 @@ def outcome(row: str, seed: int, result: ClusteringResult, planted: list[int]) -
         "planted": len(set(planted)),
         "weights": {fit.name: round(fit.weight, 3) for fit in result.frame.fits},
         "unlike": int(result.unlike_N.sum()),
+        "labels": result.labels_N.tolist(),
         "splits": [
             [len(s.members), s.view, s.sizes, round(s.silhouette, 3), round(s.separation, 2)]
             for s in result.splits
             if s.view
         ],
     }
+
+
+def of_a_part(
+    items: Items, algorithm: FedDAG, share: float, labels_N: np.ndarray, seed: int
+) -> dict[str, Any]:
+    """What some of the clients alone give: number of clusters, and agreement with those of everybody."""
+    drawn = np.random.default_rng(seed).permutation(len(items))[: round(share * len(items))]
+    some = np.sort(drawn)
+    part = cluster_signatures(items.take(some), algorithm.clustering_options, algorithm.graph, seed=seed)
+    return {"part_count": part.count, "part_ari": agreement(part.labels_N, labels_N[some])}
 
 
 def show(rows: list[str], results: list[dict], print_line: Callable[[str], None] = print) -> None:
@@ -179,6 +196,14 @@ def show(rows: list[str], results: list[dict], print_line: Callable[[str], None]
             f"{row:<18}{np.mean(scores):9.3f}{np.min(scores):10.3f}{exact:7.0%}  {counts}"
             f" ({found[0]['planted']})"
         )
+        if "part_count" in found[0]:
+            agreed = np.mean([r["part_ari"] for r in found])
+            print_line(
+                f"{'':<18}a part of them: {' '.join(str(r['part_count']) for r in found)}; ARI {agreed:.3f}"
+            )
+        if row == "as it is" and len(found) > 1 and found[0]["planted"] == 1:
+            pairs = [agreement(a["labels"], b["labels"]) for a, b in combinations(found, 2)]
+            print_line(f"{'':<18}agreement between seeds {np.mean(pairs):.3f}, least {np.min(pairs):.3f}")
 
 
 def main() -> None:
@@ -186,14 +211,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", choices=("fashion-mnist", "cifar10", "svhn"), default="fashion-mnist")
-    parser.add_argument("--rows", nargs="+", default=TABLE, choices=list(ROWS), metavar="ROW")
+    parser.add_argument(
+        "--data", choices=("fashion-mnist", "cifar10", "svhn", *NATURAL), default="fashion-mnist"
+    )
+    parser.add_argument("--rows", nargs="+", choices=list(ROWS), metavar="ROW")
     parser.add_argument(
         "--views", nargs="+", choices=("data", "gradient", "fused"), default=["data"], metavar="VIEW"
     )
     parser.add_argument("--recipes", nargs="+", choices=tuple(RECIPES), default=["default"], metavar="RECIPE")
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--part", type=float, help="also cluster this share of the clients, drawn at random")
     parser.add_argument("--rounds", type=int, help="warm-up rounds, instead of the recipe's")
     parser.add_argument("--epochs", type=int, help="epochs of a warm-up round, instead of the recipe's")
     parser.add_argument("--cache", type=Path, default=Path(__file__).parent / ".data" / "signatures")
@@ -202,6 +230,7 @@ def main() -> None:
         "--set", action="append", default=[], metavar="KEY=VALUE", dest="settings", help="more settings"
     )
     options = parser.parse_args()
+    options.rows = options.rows or (["as it is"] if options.data in NATURAL else TABLE)
     settings = list(options.settings)
     if options.rounds is not None:
         settings.append(f"algorithm.signature.warmup_rounds={options.rounds}")
@@ -219,17 +248,19 @@ def main() -> None:
                 for view in options.views:
                     begin = time.perf_counter()
                     chosen = with_view(algorithm, view)
-                    result = cluster_signatures(
-                        told(signatures, view), chosen.clustering_options, chosen.graph, seed=mask
-                    )
+                    items = told(signatures, view)
+                    result = cluster_signatures(items, chosen.clustering_options, chosen.graph, seed=mask)
                     found = outcome(row, seed, result, planted)
                     found |= {"view": view, "recipe": recipe, "sign_seconds": round(signed, 2)}
                     found |= {"cluster_seconds": round(time.perf_counter() - begin, 2)}
+                    if options.part:
+                        found |= of_a_part(items, chosen, options.part, result.labels_N, seed)
                     results[f"{view} view, {recipe}"].append(found)
             if options.json:
                 options.json.write_text(json.dumps([r for part in results.values() for r in part], indent=1))
     for title, found in results.items():
-        print(f"\n{options.data}, {title}, 100 clients, {options.seeds} seeds from {options.first_seed}")
+        clients = NATURAL.get(options.data, 100)
+        print(f"\n{options.data}, {title}, {clients} clients, {options.seeds} seeds: {options.first_seed}…")
         show(options.rows, found)
 
 

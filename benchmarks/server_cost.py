@@ -120,9 +120,11 @@ def measure(n: int, width: int) -> dict:
     from feddag.clustering.fusion import entropy_weights, fuse, structure_weight
     from feddag.clustering.items import Items
     from feddag.clustering.options import ClusteringOptions
+    from feddag.clustering.pipeline import cluster_signatures
     from feddag.clustering.proximity import measure as measure_angles
     from feddag.clustering.scores import score_cuts
     from feddag.clustering.similarity import gradient_angles, min_max, normalised
+    from feddag.clustering.subspaces import Subspaces
 
     report: dict = {"clients": n, "width": width, "steps": {}}
 
@@ -159,7 +161,11 @@ def measure(n: int, width: int) -> dict:
         name = "alignment, from kept angles" if kept.blocks is not None else "alignment, of a sample"
         alignment = step(name, cluster_alignment, together, cut.labels_N, "subspace", known=kept.blocks)
         step("graph", complementarity_graph, counts, cut.labels_N, alignment, distances_NN=fused)
-    report["agreement"] = agreement(cut.labels_N, np.arange(n) % GROUPS)
+        # What FedDAG asks for: the vectors stand for two views, and class means of 12 numbers for texture.
+        textures = [Subspaces(np.abs(item.vectors_PD[::VECTORS, :12]), np.arange(CLASSES)) for item in items]
+        told = Items.of(items, counts, sketches, shapes=items, textures=textures)
+        found = step("all views to clusters and graph (default)", cluster_signatures, told)
+    report["agreement"] = agreement(found.labels_N, np.arange(n) % GROUPS)
     return report
 
 

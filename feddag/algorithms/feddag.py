@@ -29,7 +29,15 @@ from feddag.core.errors import InvalidInput
 from feddag.core.message import message, public
 from feddag.core.params import Params
 from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
-from feddag.learning.following import FollowOptions, answer_drift, forget, settle, take_in
+from feddag.learning.following import (
+    FollowOptions,
+    active_sources,
+    answer_drift,
+    forget,
+    settle,
+    take_in,
+    who_is_there,
+)
 from feddag.learning.presets import PRESETS
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
@@ -56,6 +64,7 @@ class State:
     settled: int = 0  # the round in which the clusters were last looked at
     sharing: tuple[int, ...] = ()  # the clusters whose models are still averaged (`shared_start`)
     unsigned: Unsigned | None = None  # of very many clients: those whose signatures are not kept, too
+    empty: dict[str, int] | None = None  # cluster of which nobody is there → since which round
 
 
 @algorithm
@@ -137,7 +146,9 @@ class FedDAG:
         unsigned = tuple(c for c in server.cohort if c not in state.clusters)
         if unsigned:  # they did not answer at the start
             state = self.onboard(state, unsigned, server)
-        labels, models, sources = state.clusters.labels(), state.models, state.sources
+        state = who_is_there(state, server)
+        labels, models = state.clusters.labels(), state.models
+        sources = active_sources(state, self.follow.idle, server.round)
         cohort = [c for c in server.cohort if c in labels]
         if self.encoders.count == 1:
             trained: Any = server.ask_mean(train, train_own(models, labels, cohort, self.local), labels)
@@ -156,7 +167,7 @@ class FedDAG:
 
     def clustering(self, state: State) -> Clustering:
         """The clusters in use, and what they were decided by; angles are measured again, nothing else."""
-        items = items_of(state.signatures)
+        items, others = items_of(state.signatures), state.unsigned
         return Clustering(
             clusters=state.clusters,
             how=self.clustering_options.describe(bool(state.tree.splits)),
@@ -168,8 +179,8 @@ class FedDAG:
             splits=state.tree.shown_splits(),
             unlike=state.tree.unlike,
             sources=state.sources,
-            withheld=sum(s.withheld for s in state.signatures.values()),
-            sampled=state.unsigned.sampled() if state.unsigned else None,
+            withheld=others.withheld if others else sum(s.withheld for s in state.signatures.values()),
+            sampled=others.sampled() if others else None,
         )
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Angles between the principal vectors of many items, class by class and block by block."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -116,10 +116,10 @@ def class_angle_blocks(
 
 
 def mean_blocks(
-    means: Sequence[Subspaces], others: Sequence[Subspaces] | None, num_classes: int
+    means: Sequence[Subspaces], others: Sequence[Subspaces] | None, classes: Iterable[int]
 ) -> Iterator[AngleBlock]:
     """Class means in [0, 1] compared like angles: the sine is the root mean square of their differences."""
-    for label in range(num_classes):
+    for label in classes:
         left = _class_means(means, label)
         right = left if others is None else _class_means(others, label)
         for i, (rows_I, rows_IK) in enumerate(left):

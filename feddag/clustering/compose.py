@@ -3,30 +3,29 @@
 
 A view is a matrix of distances with its noise. It may split a set of items if its best cut
 
-- has a silhouette above a floor, and above those of clouds without structure (`structure.py`),
-- gives parts that hold together: the mean silhouette of every part is above a floor, too,
-- moves the parts apart by more than chance: (mean sin² between parts - mean sin² within) / error, where the
-  error is that of the items that are moved apart, so that a few clients with few samples are no group.
+- has a silhouette above those of clouds without structure (`structure.py`),
+- gives parts that hold together: the mean silhouette of every part is above a floor,
+- is no chance: both halves of the classes show it (`confirm.py`); or, where that cannot be asked, it is clear
+  and moves the parts apart by more than the known error of the items that are moved apart.
 
 So a view without structure splits nothing, and views that show different groups (labels in one, styles in
 another) give the product of both, as long as parts have `min_size` items. Labels are counted, not sampled:
 their distances u^1.5 are on the fixed scale from 0 (the same classes) to 1 (no class in common).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from feddag.clustering.agglomerative import link
 from feddag.clustering.arrays import FloatArray, IntArray, canonical_labels
+from feddag.clustering.confirm import FEW_ITEMS, MOST_ITEMS, confirmation
 from feddag.clustering.options import ClusteringOptions
-from feddag.clustering.silhouette import best_cut, silhouettes, sums_by_cluster
+from feddag.clustering.silhouette import best_cut, settled, silhouettes, sums_by_cluster
 from feddag.clustering.similarity import min_max, normalised
 from feddag.clustering.structure import cloud_silhouettes, least_size, mean_distance
 from feddag.core.message import message, public
-
-MAX_PASSES = 10
-"""Items move to the cluster that is nearest on average at most this number of times."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +39,8 @@ class ViewMatrix:
     """sin² of the angles, cleared of noise; None for labels, which have no noise."""
     errors_N: FloatArray | None = None
     typical_error: float = 0.0
+    halves: Callable[[IntArray], tuple[FloatArray, ...]] | None = None
+    """Angles between some items by half of the classes and by the others; None: there are no classes."""
 
 
 @message
@@ -106,13 +107,18 @@ def best_split(
     if not parts.max():
         return None
     silhouette, parts = settled(inner, parts, min_size)
-    floor, margin = (rule.floor, rule.margin) if whole else (rule.part_floor, rule.part_margin)
-    apart = separation(view, members, parts)
-    together = weakest_part(inner, parts) >= (rule.together if whole else rule.part_together)
-    if silhouette < floor or not together or apart < rule.separation + rule.few_items / len(members):
+    weakest, apart = weakest_part(inner, parts), separation(view, members, parts)
+    if weakest < rule.together:
         return None
     clouds = cloud_silhouettes(inner, rule.clouds, min_size, options.linkage, generator).max(initial=0)
-    if silhouette <= clouds + margin:
+    if silhouette <= clouds + rule.margin:
+        return None
+    floor, together, margin = rule.clear_floor, rule.clear_together, rule.clear_margin
+    if whole and len(members) < rule.few:
+        floor, together, margin = rule.floor, rule.few_together, rule.margin
+    enough = rule.separation + rule.few_items / len(members)
+    clear = silhouette >= max(floor, clouds + margin) and weakest >= together and apart >= enough
+    if not clear and confirmed(view, members, min_size, options, generator) < rule.certainty:
         return None
     return Split(
         members=members,
@@ -122,6 +128,22 @@ def best_split(
         clouds=float(clouds),
         separation=apart,
     )
+
+
+def confirmed(
+    view: ViewMatrix,
+    members: IntArray,
+    min_size: int,
+    options: ClusteringOptions,
+    generator: np.random.Generator,
+) -> float:
+    """How surely two halves of the classes show the same parts, in standard deviations; 0: unknown."""
+    if view.halves is None or len(members) < FEW_ITEMS:
+        return 0.0
+    if len(members) > MOST_ITEMS:
+        members = np.sort(generator.choice(members, MOST_ITEMS, replace=False))
+    halves = view.halves(members)
+    return confirmation(halves, min_size, options.linkage, generator) if halves else 0.0
 
 
 def separation(view: ViewMatrix, members: IntArray, parts_M: IntArray) -> float:
@@ -146,21 +168,3 @@ def weakest_part(distances_NN: FloatArray, labels_N: IntArray) -> float:
     sizes_Z = np.bincount(labels_N)
     silhouettes_N = silhouettes(sums_by_cluster(distances_NN, labels_N).T.copy(), labels_N, sizes_Z)
     return float((np.bincount(labels_N, weights=silhouettes_N) / sizes_Z).min())
-
-
-def settled(distances_NN: FloatArray, labels_N: IntArray, min_size: int) -> tuple[float, IntArray]:
-    """Items move to the cluster that is nearest on average, while the mean silhouette grows."""
-    best, chosen = -np.inf, labels_N
-    for _ in range(MAX_PASSES):
-        sizes_Z = np.bincount(labels_N)
-        sums_ZN = sums_by_cluster(distances_NN, labels_N)
-        score = float(silhouettes(sums_ZN.T.copy(), labels_N, sizes_Z).mean())
-        if score <= best:
-            break
-        best, chosen = score, labels_N
-        # An item is not its own neighbour.
-        others_ZN = np.maximum(sizes_Z[:, None] - (np.arange(len(sizes_Z))[:, None] == labels_N), 1)
-        labels_N = (sums_ZN / others_ZN).argmin(axis=0)
-        if np.bincount(labels_N, minlength=len(sizes_Z)).min() < min_size:
-            break
-    return best, canonical_labels(chosen)

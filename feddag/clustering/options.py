@@ -49,20 +49,25 @@ class StructureRule:
     """Constants of the cut rule `structure`; distances are on the scale [0, 1]."""
 
     min_size: Annotated[int, Ge(1)] = 3  # smaller clusters join the nearest larger one; below 24 items: 2
-    # Least silhouette of the first split. Clients of one kind were seen to reach 0.28, planted groups 0.69.
-    floor: float = 0.35
+    floor: float = 0.35  # least silhouette of the first split of one matrix
     inner_floor: float = 0.3  # least silhouette of a split inside a part that was split off before
     close: float = 0.2  # a part with a mean distance below this value is close together
     close_floor: float = 0.45  # least silhouette of a split inside a part that is close together
     tight: float = 0.1  # a part with a mean distance below this value is not split again
     margin: float = 0.02  # by how much a silhouette must exceed the best one of the structureless clouds
     close_margin: float = 0.05  # the same inside a part that is close together
-    # Fusion `views`. There the first split has `floor` and `margin`, the splits inside parts have these:
-    part_floor: float = 0.5
-    together: float = 0.2  # least mean silhouette of every part, in the first split
-    part_together: float = 0.45  # the same inside parts
-    part_margin: float = 0.15  # `margin` of the splits inside parts
+    # Fusion `views`: a split exceeds the clouds by `margin`, its parts hold together, and both halves of the
+    # classes show it (`confirm.py`).
+    together: float = 0.1  # least mean silhouette of every part
+    certainty: float = 5.0  # standard deviations from parts that are dealt at random
+    # A split that cannot be confirmed (one class, few items, updates) must be so clear:
+    clear_floor: float = 0.5  # least silhouette
+    clear_together: float = 0.45
+    clear_margin: float = 0.15
     separation: float = 1.5  # least distance between parts in errors; plus `few_items` / number of items
+    # Few items cannot confirm each other: for their first split `floor` and `margin` are clear enough.
+    few: Annotated[int, Ge(0)] = 32
+    few_together: float = 0.2
     few_items: float = 20.0  # few items fall into parts more easily by chance
     label_spread: float = 0.15  # labels split only items that lack so much of each other's samples (u^1.5)
     label_floor: float = 0.6  # least silhouette of a split by labels

@@ -36,10 +36,12 @@ from feddag.clustering.angles import AngleBlock, KeptAngles, class_angle_blocks,
 from feddag.clustering.arrays import (
     RIGHT_ANGLE,
     FloatArray,
+    IntArray,
     add_transpose,
     block_places,
     row_blocks,
 )
+from feddag.clustering.confirm import class_halves
 from feddag.clustering.items import Items, sketches_of
 from feddag.clustering.levels import MAX_NOISE, MEDIAN_PER_QUANTILE, Errors, known_errors, noise_levels
 from feddag.clustering.options import ClusteringOptions
@@ -67,14 +69,19 @@ class ReliableAngles:
     typical_error: float = 0.0  # σ̄
     unknown: float = RIGHT_ANGLE  # degrees
 
-    def fit(self, items: Items, keep: KeptAngles | None = None) -> tuple["ReliableAngles", FloatArray]:
-        """The estimated noise, and the angles of N items in degrees; `keep` collects class-wise angles."""
+    def fit(
+        self, items: Items, keep: KeptAngles | None = None, only: Sequence[int] | None = None
+    ) -> tuple["ReliableAngles", FloatArray]:
+        """The estimated noise, and the angles of N items in degrees; `keep` collects class-wise angles.
+
+        `only` names the classes that are compared, if not all are.
+        """
         n = len(items)
         sizes_NC = self._sizes(items)
         errors_NC = items.known_errors(self.view)
         levels_NC = np.full(sizes_NC.shape, MAX_NOISE, dtype=np.float32)
         total_NN, evidence_NN = np.zeros((n, n), dtype=np.float32), np.zeros((n, n), dtype=np.float32)
-        for label, blocks in self._blocks(items, None):
+        for label, blocks in self._blocks(items, None, only):
             if keep is not None:
                 for block in blocks:
                     keep.add(block)
@@ -96,6 +103,17 @@ class ReliableAngles:
             _finish(total_NN, evidence_NN, fitted.typical_error, held_NC, held_NC)
         np.fill_diagonal(total_NN, 0)
         return fitted, total_NN
+
+    def halves(self, items: Items, members: IntArray) -> tuple[FloatArray, ...]:
+        """The angles between some items, measured twice: by half of the classes, and by the others.
+
+        Nothing for a view without classes, or of items that share only one.
+        """
+        if self.view == "gradient":
+            return ()
+        part = items.take(members)
+        found = class_halves(self._tells(part).sum(axis=0))
+        return tuple(self.fit(part, only=half.tolist())[1] for half in found)
 
     def newcomers(self, new: Items, old: Items) -> "ReliableAngles":
         """The noise of new items, estimated from their nearest old neighbours."""
@@ -144,20 +162,24 @@ class ReliableAngles:
             of_new = replace(of_new, errors_N=of_new._errors(new))
         return of_new, total_MN
 
-    def _blocks(self, rows: Items, columns: Items | None) -> Iterator[tuple[int, list[AngleBlock]]]:
-        """Class by class, all blocks of angles."""
+    def _blocks(
+        self, rows: Items, columns: Items | None, only: Sequence[int] | None = None
+    ) -> Iterator[tuple[int, list[AngleBlock]]]:
+        """Class by class, all blocks of angles; `only` names the classes, if not all are wanted."""
+        classes = range(rows.num_classes) if only is None else sorted(only)
         if self.view == "gradient":
             blocks = update_blocks(sketches_of(rows), None if columns is None else sketches_of(columns))
         else:
             others = None if columns is None else columns.class_vectors(self.view)
             if self.view == "texture":
-                blocks = mean_blocks(rows.class_vectors(self.view), others, rows.num_classes)
+                blocks = mean_blocks(rows.class_vectors(self.view), others, classes)
             else:
                 blocks = class_angle_blocks(
                     rows.class_vectors(self.view),
                     others,
                     num_classes=rows.num_classes,
                     angles=self.options.angles,
+                    only=classes,
                 )
         for label, of_class in groupby(blocks, key=lambda block: block.label):
             yield label, list(of_class)

@@ -9,6 +9,9 @@ from feddag.clustering.arrays import FloatArray, IntArray, canonical_labels, row
 MAX_CLUSTERS = 1000
 """Cuts into more clusters are not tried: only many merges of equal height give them, and they help nobody."""
 
+MAX_PASSES = 10
+"""Items move to the cluster that is nearest on average at most this number of times."""
+
 TIE = 1e-12
 """Mean distances that differ by less are equal: sums of the same numbers round differently by order."""
 
@@ -59,6 +62,24 @@ def best_cut(
             score = float(silhouettes(sums_ZN.T, labels_N, np.bincount(labels_N)).mean())
             if score >= best:  # on a tie the coarser cut
                 best, chosen = score, labels_N
+    return best, canonical_labels(chosen)
+
+
+def settled(distances_NN: FloatArray, labels_N: IntArray, min_size: int) -> tuple[float, IntArray]:
+    """Items move to the cluster that is nearest on average, while the mean silhouette grows."""
+    best, chosen = -np.inf, labels_N
+    for _ in range(MAX_PASSES):
+        sizes_Z = np.bincount(labels_N)
+        sums_ZN = sums_by_cluster(distances_NN, labels_N)
+        score = float(silhouettes(sums_ZN.T.copy(), labels_N, sizes_Z).mean())
+        if score <= best:
+            break
+        best, chosen = score, labels_N
+        # An item is not its own neighbour.
+        others_ZN = np.maximum(sizes_Z[:, None] - (np.arange(len(sizes_Z))[:, None] == labels_N), 1)
+        labels_N = (sums_ZN / others_ZN).argmin(axis=0)
+        if np.bincount(labels_N, minlength=len(sizes_Z)).min() < min_size:
+            break
     return best, canonical_labels(chosen)
 
 

@@ -7,6 +7,7 @@ share, `gradient` compares their updates; all of these are cleared of noise (`re
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -48,6 +49,7 @@ class ViewFit:
             np.square(np.sin(np.radians(angles_NN))),
             fitted.errors_N,
             fitted.typical_error,
+            partial(fitted.halves, items),
         )
 
     def newcomers(self, new: Items, old: Items) -> "ViewFit":

@@ -26,7 +26,7 @@ from feddag.core.averaging import mean
 from feddag.core.clusters import Clusters
 from feddag.core.message import options
 from feddag.core.params import Params
-from feddag.learning.dual import EncoderOptions
+from feddag.learning.dual import EncoderOptions, Sources
 from feddag.learning.signature import Signature, items_of
 
 
@@ -45,6 +45,7 @@ class FollowOptions:
     rest: Annotated[int, Ge(0)] = 20  # rounds between two looks
     heir: Annotated[float, Gt(0), Le(1)] = 0.6  # share of the samples that makes an old model the new one
     forget: bool = False  # delete the signatures of clients that leave
+    idle: Annotated[int, Ge(0)] = 50  # rounds after which a cluster without anybody there teaches no other
 
 
 class Method(Protocol):
@@ -72,6 +73,7 @@ class FollowingState(Protocol):
     tree: KeptTree
     changed: tuple[str, ...]  # clients that joined, moved or fit badly since the last clustering
     settled: int  # the round of the last look
+    empty: dict[str, int] | None  # cluster of which nobody is there → since which round; None: no such one
 
 
 State = TypeVar("State", bound=Any)
@@ -124,15 +126,38 @@ def _without_empty(state: State, labels: Mapping[str, int]) -> State:
     for client, z in labels.items():
         members[place[z]].append(client)
     sources = tuple(tuple(place[s] for s in state.sources[z] if s in place) or (place[z],) for z in kept)
-    changes: dict[str, Any] = {}
-    if getattr(state, "sharing", ()):
-        changes["sharing"] = tuple(place[z] for z in state.sharing if z in place)
     return replace(
         state,
         clusters=Clusters(members=tuple(tuple(group) for group in members)),
         models=tuple(state.models[z] for z in kept),
         sources=sources,
-        **changes,
+        sharing=tuple(place[z] for z in state.sharing if z in place),
+        empty={str(place[int(z)]): t for z, t in (state.empty or {}).items() if int(z) in place} or None,
+    )
+
+
+def who_is_there(state: State, server: Server) -> State:
+    """The state with a note of the clusters of which nobody is there, and since when."""
+    labels = state.clusters.labels()
+    there = {labels[c] for c in server.clients if c in labels}
+    since = state.empty or {}
+    empty = {str(z): since.get(str(z), server.round) for z in range(len(state.models)) if z not in there}
+    return replace(state, empty=empty or None) if empty != since else state
+
+
+def active_sources(state: Any, idle: int, round_: int) -> Sources:
+    """From whom clusters learn now.
+
+    A cluster of which nobody is there learns nothing, so that it keeps its model bit for bit. After `idle`
+    rounds it is no source either; whom nobody else teaches learns from itself. Until somebody returns.
+    """
+    sources: Sources = state.sources
+    if not state.empty:
+        return sources
+    gone = {int(z) for z, since in state.empty.items() if round_ - since >= idle}
+    return tuple(
+        () if str(z) in state.empty else tuple(s for s in of_z if s not in gone) or (z,)
+        for z, of_z in enumerate(sources)
     )
 
 
@@ -234,7 +259,6 @@ def _adopted(
         _model_of(state.models, brought, method.follow.heir) for brought in overlaps(new_N, old_N, samples_N)
     )
     members = [[c for c, z in zip(signatures, new_N, strict=True) if z == k] for k in range(found.count)]
-    changes = {"sharing": ()} if hasattr(state, "sharing") else {}
     return replace(
         state,
         clusters=Clusters(members=tuple(tuple(group) for group in members)),
@@ -245,7 +269,8 @@ def _adopted(
         tree=kept_tree(signatures, found),
         changed=(),
         settled=server.round,
-        **changes,
+        sharing=(),
+        empty=None,
     )
 
 

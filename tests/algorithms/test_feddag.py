@@ -35,7 +35,7 @@ from feddag.learning.dual import (
 )
 from feddag.learning.signature import SignatureOptions, items_of, sketch_mask
 from feddag.learning.train import Train, train
-from tests.contracts.toys import TRAINING, Around, play, toy
+from tests.contracts.toys import TRAINING, Around, play, toy, toy_server
 
 
 def model(value: float) -> Params:
@@ -291,6 +291,27 @@ def test_without_sharing_every_cluster_is_its_own_source():
         toy("feddag", {"clustering": {"num_clusters": 2}, "encoders": {"sharing": False}}), rounds=0
     ).states[0]
     assert begun.sources == ((0,), (1,))
+
+
+def test_a_cluster_without_anybody_there_keeps_its_model_bit_for_bit_and_later_teaches_nobody():
+    prepared = toy("feddag", {"clustering": {"num_clusters": 2}, "follow": {"idle": 3}})
+    method, engine = prepared.algorithm, InlineEngine(prepared.site)
+    begun = method.start(toy_server(prepared.site, engine, clients=prepared.trainable))
+    assert begun.sources == ((1,), (0,))
+    there = begun.clusters.members[0]
+
+    def after(state: State, round_: int) -> State:
+        server = toy_server(prepared.site, engine, clients=there, round=round_, num_rounds=99)
+        return method.round(state, server)
+
+    alone = after(begun, 5)
+    assert alone.models[1] == begun.models[1], "nobody is there to learn, its source must not change it"
+    assert alone.models[0].select(*PRIMARY) != begun.models[0].select(*PRIMARY)
+    assert alone.models[0].select(*SECONDARY) == begun.models[0].select(*SECONDARY), "its source is away"
+    later = after(alone, 8)
+    assert later.models[1] == begun.models[1]
+    assert later.models[0].select(*SECONDARY) != begun.models[0].select(*SECONDARY), "it learns from itself"
+    assert (later.sources, later.empty) == (begun.sources, {"1": 5})
 
 
 @pytest.mark.parametrize("clients", [1, 2, 3])

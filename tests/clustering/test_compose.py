@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feddag.clustering.agglomerative import agreement, cut
-from feddag.clustering.compose import ViewMatrix, compose, labels_of, separation, settled
+from feddag.clustering.compose import ViewMatrix, compose, labels_of, separation
 from feddag.clustering.cut import cut_as
 from feddag.clustering.items import Items
 from feddag.clustering.newcomers import place_newcomers
@@ -16,6 +16,7 @@ from feddag.clustering.outliers import confidence, unlike_anyone
 from feddag.clustering.pipeline import cluster_signatures
 from feddag.clustering.proximity import shown_views
 from feddag.clustering.reliable import LARGEST_LEVEL, MAX_NOISE, MEDIAN_PER_QUANTILE, ReliableAngles
+from feddag.clustering.silhouette import settled
 from feddag.clustering.subspaces import Subspaces, class_means, class_subspaces
 
 CLASSES, WIDTH, BANDS = 4, 12, 6

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from feddag.core.errors import InvalidInput
 from feddag.core.seeds import Seed
@@ -51,6 +52,21 @@ def test_own_data_train_in_more_and_longer_steps_and_settings_still_decide(tmp_p
     changed = resolve(folder, ["training.lr=0.2"]).training
     assert (changed.batch_size, changed.lr) == (16, 0.2)
     assert (Experiment().training.batch_size, Experiment().training.lr) == (64, 0.01), "nothing else changes"
+
+
+@pytest.mark.parametrize(("side", "model"), [(28, "lenet"), (8, "auto"), (64, "auto")])
+def test_few_small_images_get_the_small_network(side: int, model: str, tmp_path: Path) -> None:
+    for name in ("a/cat/1.png", "b/dog/2.png"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        Image.fromarray(np.zeros((side, side, 3), dtype=np.uint8)).save(tmp_path / name)
+    assert resolve(str(tmp_path)).model == model
+    assert resolve(str(tmp_path), ["model=conv3"]).model == "conv3"
+
+
+def test_damaged_images_are_left_to_the_check_of_data(tmp_path: Path) -> None:
+    (tmp_path / "a" / "cat").mkdir(parents=True)
+    (tmp_path / "a" / "cat" / "1.png").write_bytes(b"no image")
+    assert resolve(str(tmp_path)).model == "auto"
 
 
 def test_a_table_of_own_data_becomes_an_experiment_on_it(tmp_path: Path) -> None:

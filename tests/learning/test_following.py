@@ -17,7 +17,17 @@ from feddag.clustering.pipeline import cluster_signatures
 from feddag.core.clusters import Clusters
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
-from feddag.learning.following import FollowOptions, answer_drift, forget, kept_tree, settle, take_in
+from feddag.learning.following import (
+    FollowOptions,
+    _model_of,
+    active_sources,
+    answer_drift,
+    forget,
+    kept_tree,
+    settle,
+    take_in,
+    who_is_there,
+)
 from feddag.learning.signature import Signature, items_of
 
 CLASSES, WIDTH, SKETCH = 4, 12, 10
@@ -92,6 +102,7 @@ def check(state: State) -> None:
     if reliable is not None and len(reliable.levels_NC):
         assert len(reliable.levels_NC) == len(state.signatures)
     assert set(state.changed) <= set(state.signatures)
+    assert {int(z) for z in state.empty or {}} <= set(range(len(state.models)))
 
 
 def together(state: State, clients: list[str]) -> list[tuple[str, ...]]:
@@ -204,6 +215,49 @@ def test_forgotten_clients_leave_no_row_behind() -> None:
     check(forget(alone, ["a", "b"]))
 
 
+def gone(client: str, state: State) -> tuple[str, ...]:
+    """Who is there when everybody of this client's cluster is away."""
+    labels = state.clusters.labels()
+    return tuple(c for c in labels if labels[c] != labels[client])
+
+
+def test_a_cluster_without_anybody_learns_nothing_and_teaches_nobody_after_a_while() -> None:
+    state = replace(started(GROUPS), sources=((1,), (0, 1)))
+    away = state.clusters.of("c0")
+    other, there = 1 - away, gone("c0", state)
+    assert active_sources(who_is_there(state, ToyServer(4, tuple(GROUPS))), 50, 4) == state.sources
+    emptied = who_is_there(state, ToyServer(5, there))
+    assert emptied.empty == {str(away): 5}
+    learned = {r: active_sources(who_is_there(emptied, ToyServer(r, there)), 50, r) for r in (5, 54, 55)}
+    assert [learned[r][away] for r in learned] == [(), (), ()]
+    assert learned[5][other] == learned[54][other] == state.sources[other]
+    assert learned[55][other] == (other,), "nobody else teaches it"
+    back = who_is_there(emptied, ToyServer(80, tuple(GROUPS)))
+    assert back.empty is None
+    assert active_sources(back, 50, 80) == state.sources
+
+
+def test_a_note_of_an_empty_cluster_follows_its_number() -> None:
+    groups = {f"c{i}": i % 3 for i in range(12)}
+    state = started(groups)
+    last = len(state.clusters) - 1
+    assert last == 2
+    member = state.clusters.members[last][0]
+    emptied = who_is_there(state, ToyServer(5, gone(member, state)))
+    first = state.clusters.members[0]
+    away = groups[state.clusters.members[1][0]]
+    moved = take_in(emptied, {c: signature(c, away, again=1) for c in first}, METHOD, ToyServer(6, ()))
+    check(moved)
+    assert moved.empty == {str(moved.clusters.of(member)): 5}
+
+
+def test_an_heir_needs_the_majority_of_the_samples_else_models_are_averaged() -> None:
+    models = tuple(model(z) for z in (0, 10, 40))
+    assert _model_of(models, np.array([1.0, 6.0, 3.0]), 0.6) is models[1]
+    found = _model_of(models, np.array([1.0, 5.0, 4.0]), 0.6)["head.bias"]
+    assert found.tolist() == pytest.approx([0.1 * 0 + 0.5 * 10 + 0.4 * 40] * 2)
+
+
 def test_rows_of_a_frame_follow_the_items() -> None:
     frame = started(GROUPS).frame
     some = of_items(frame, [3, 1])
@@ -274,6 +328,15 @@ class Lifecycle(RuleBasedStateMachine):
         self.groups |= to
         fresh = {c: signature(c, g, again=self.count) for c, g in to.items()}
         self.apply(lambda server: answer_drift(self.state, fresh, METHOD, server), set(clients))
+
+    @rule(rounds=st.integers(1, 40))
+    def notice(self, rounds: int) -> None:
+        self.round += rounds
+        self.apply(lambda server: who_is_there(self.state, server), set())
+        sources = active_sources(self.state, METHOD.follow.idle, self.round)
+        labels = self.state.clusters.labels()
+        there = {labels[c] for c in self.server().clients}
+        assert {z for z, of_z in enumerate(sources) if of_z} == there
 
     @rule(rounds=st.integers(1, 15))
     def settle(self, rounds: int) -> None:

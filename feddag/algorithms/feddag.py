@@ -28,16 +28,8 @@ from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.core.message import message, public
 from feddag.core.params import Params
+from feddag.learning import following
 from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
-from feddag.learning.following import (
-    FollowOptions,
-    active_sources,
-    answer_drift,
-    forget,
-    settle,
-    take_in,
-    who_is_there,
-)
 from feddag.learning.presets import PRESETS
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
@@ -77,7 +69,7 @@ class FedDAG:
     clustering_options: Annotated[ClusteringOptions, Field(alias="clustering")] = ClusteringOptions()
     graph: GraphOptions = GraphOptions()
     encoders: EncoderOptions = EncoderOptions()
-    follow: FollowOptions = FollowOptions()
+    follow: following.FollowOptions = following.FollowOptions()
     shared_start: SharedStartOptions = SharedStartOptions()
 
     tasks = (sign, share_warm, train, train_dual, weigh)
@@ -146,9 +138,9 @@ class FedDAG:
         unsigned = tuple(c for c in server.cohort if c not in state.clusters)
         if unsigned:  # they did not answer at the start
             state = self.onboard(state, unsigned, server)
-        state = who_is_there(state, server)
+        state = following.who_is_there(state, server)
         labels, models = state.clusters.labels(), state.models
-        sources = active_sources(state, self.follow.idle, server.round)
+        sources = following.active_sources(state, self.follow.idle, server.round)
         cohort = [c for c in server.cohort if c in labels]
         if self.encoders.count == 1:
             trained: Any = server.ask_mean(train, train_own(models, labels, cohort, self.local), labels)
@@ -187,7 +179,7 @@ class FedDAG:
         """Newcomers sign from the stored start and mask; old clients stay in their clusters."""
         unsigned = [c for c in newcomers if c not in state.clusters]  # who signed before keeps its cluster
         signed = self.signed(state, unsigned, server)
-        return take_in(state, signed, self, server) if signed else state
+        return following.take_in(state, signed, self, server) if signed else state
 
     def signed(self, state: State, clients: Iterable[str], server: Server) -> dict[str, Signature]:
         """Fresh signatures, comparable with those of the start."""
@@ -196,13 +188,13 @@ class FedDAG:
 
     def depart(self, state: State, gone: tuple[str, ...], server: Server) -> State:
         """Who leaves keeps its place, unless signatures are to be forgotten."""
-        return forget(state, gone) if self.follow.forget else state
+        return following.forget(state, gone) if self.follow.forget else state
 
     def drifted(self, state: State, alarmed: tuple[str, ...], server: Server) -> State:
         """Clients whose data changed sign again and are placed; a storm is one re-clustering."""
         signed = self.signed(state, [c for c in alarmed if c in state.clusters], server)
-        return answer_drift(state, signed, self, server)
+        return following.answer_drift(state, signed, self, server)
 
     def settle(self, state: State, server: Server) -> State:
         """After enough change, the whole choice of clusters again; accepted only with evidence."""
-        return settle(state, self, server)
+        return following.settle(state, self, server)

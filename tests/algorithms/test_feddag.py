@@ -424,7 +424,7 @@ def test_the_clustering_clusters_nothing_again(monkeypatch):
         models=state.models[:1],
         sources=((0,),),
     )
-    monkeypatch.setattr("feddag.clustering.agglomerative.linkage", None)
+    monkeypatch.setattr("scipy.cluster.hierarchy.linkage", None)
     assert len(prepared.algorithm.clustering(moved).clusters) == 1
 
 

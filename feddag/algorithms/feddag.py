@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedDAG (ICLR 2026): clusters from data and gradient similarity, then one two-encoder model per cluster.
+"""FedDAG (ICLR 2026): clusters from data and gradient similarity, one model each, that learn from each other.
 
-    start   sign           every client trains alone from a common start and sends its signature (§3.1, §3.2)
+    start   sign           every client sends its signature, if asked after training alone (§3.1, §3.2)
             cluster        fused proximity matrix, hierarchical clustering, complementarity graph (§3.3–§4)
-            share_warm     primary encoders start as the cluster mean of the warmed-up encoders (Eq. 22)
-    round   train_dual     primary phase on own data (Eqs. 16–18), secondary phase for learners (Eqs. 19–21)
-            weigh          with `shared_start`: clients say whether their cluster should still share its model
+            share_warm     if wanted, models start as the cluster mean of the warmed-up ones (Eq. 22)
+    round   train          with two encoders train_dual: primary (Eqs. 16–18) and secondary phase (Eqs. 19–21)
+            weigh          clients say whether their cluster should still share its model (`shared_start`)
 
 Where the paper is silent or ambiguous, a field of an options class says what is done.
 """
@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Annotated, Any, ClassVar
 
-import numpy as np
 from pydantic import Field
 
 from feddag.clustering.options import ClusteringOptions, GraphOptions
@@ -26,22 +25,15 @@ from feddag.core.averaging import add_means
 from feddag.core.clustering import Clustering
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
-from feddag.core.errors import InvalidInput
 from feddag.core.message import message, public
 from feddag.core.params import Params
-from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
-from feddag.learning.following import (
-    FollowOptions,
-    active_sources,
-    answer_drift,
-    forget,
-    settle,
-    take_in,
-    who_is_there,
-)
+from feddag.core.problem import Problem
+from feddag.learning import following
+from feddag.learning.dual import EncoderOptions, start_models, train_both, train_dual
 from feddag.learning.presets import PRESETS
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
+from feddag.learning.signatures import SignatureReader, Unsigned, comparable
 from feddag.learning.train import train, train_own
 
 GROUPS: dict[str, Any] = {"signature": SignatureOptions, "clustering": ClusteringOptions}
@@ -54,7 +46,7 @@ class State:
 
     clusters: Clusters
     models: tuple[Params, ...] = public()
-    sources: tuple[tuple[int, ...], ...]  # for each cluster, the clusters that it learns from
+    sources: tuple[tuple[int, ...], ...]  # whom each cluster learns from; without sharing (FedDAG†) itself
     signatures: dict[str, Signature]
     start: Params = public()  # θ⁰ of the warm-up: the updates of newcomers are comparable only from here
     mask: int  # selects the coordinates of all sketches
@@ -63,12 +55,13 @@ class State:
     changed: tuple[str, ...] = ()  # clients that joined, moved or fit badly since the clustering
     settled: int = 0  # the round in which the clusters were last looked at
     sharing: tuple[int, ...] = ()  # the clusters whose models are still averaged (`shared_start`)
+    unsigned: Unsigned | None = None  # of very many clients: those whose signatures are not kept, too
     empty: dict[str, int] | None = None  # cluster of which nobody is there → since which round
 
 
 @algorithm
 class FedDAG:
-    """Clusters found from data and gradients; two encoders each, the second learns from other clusters."""
+    """Clusters found from data and gradients, whose models learn from each other."""
 
     local: LocalTraining = LocalTraining()
     signature: SignatureOptions = SignatureOptions()
@@ -76,8 +69,9 @@ class FedDAG:
     clustering_options: Annotated[ClusteringOptions, Field(alias="clustering")] = ClusteringOptions()
     graph: GraphOptions = GraphOptions()
     encoders: EncoderOptions = EncoderOptions()
-    follow: FollowOptions = FollowOptions()
+    follow: following.FollowOptions = following.FollowOptions()
     shared_start: SharedStartOptions = SharedStartOptions()
+    seen_labels: bool = True  # clients lower outputs of labels they have never seen, if validation agrees
 
     tasks = (sign, share_warm, train, train_dual, weigh)
     clusters_at_start: ClassVar[bool] = True
@@ -91,44 +85,37 @@ class FedDAG:
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
+    def suited(self, problem: Problem) -> "FedDAG":
+        """This method with the views that suit the data."""
+        return replace(self, signature=self.signature.suited(problem))
+
     def without_sketches(self) -> "FedDAG":
         """This method where updates of single clients may not be seen: clusters by the data alone."""
-        told = tuple(view for view in self.signature.views if view != "gradient")
-        if not told:
-            raise InvalidInput(
-                "algorithm.signature.views = ['gradient'] compares the updates of single clients, which "
-                "privacy.level = 'private' does not let leave: name views of the data, or use level 'strict'"
-            )
-        return replace(self, signature=replace(self.signature, views=told))
+        return replace(self, signature=self.signature.without_gradient())
 
     def trainings(self) -> tuple[int, int]:
         """How often a client trains at the start, and in a round that it takes part in, at most."""
         return self.warmup(keep=self.encoders.primary_start == "warm"), self.encoders.count
 
     def start(self, server: Server) -> State:
-        """Signatures of all clients, clusters, complementarity graph, warm-started models."""
+        """Signatures of all clients, clusters, complementarity graph, models."""
         start, mask = server.initial_params(), (server.seed / "sketch").integer()
         request = self.signature_request(start, mask, keep=self.encoders.primary_start == "warm")
-        signatures = server.ask(sign, broadcast(request, server.clients))
-        found = cluster_signatures(items_of(signatures), self.clustering_options, self.graph, seed=mask)
-        clusters = Clusters.from_labels(list(signatures), found.labels_N)
-        # Without sharing (FedDAG†) each cluster is its own source.
+        reader = SignatureReader(server, request)
+        found = cluster_signatures(reader, self.clustering_options, self.graph, seed=mask)
+        clusters = reader.clusters(found)
         sources = found.sources() if self.encoders.sharing else tuple((z,) for z in range(found.count))
-        server.note(
-            num_clusters=len(clusters),
-            sizes=[len(members) for members in clusters.members],
-            **found.notes(list(signatures)),
-            withheld=sum(s.withheld for s in signatures.values()),
-        )
+        server.note(**reader.notes(found))
         state = State(
             clusters=clusters,
-            models=start_models(server, clusters, sources, self.encoders),
+            models=start_models(server, clusters, sources, self.encoders, reader.signed, found.opened_from),
             sources=sources,
-            signatures=signatures,
+            signatures=reader.kept(found),
             start=start,
             mask=mask,
-            frame=found.frame,
-            tree=KeptTree.of(signatures, found),
+            frame=found.kept_frame,
+            tree=KeptTree.of(reader.names(found), found),
+            unsigned=reader.unsigned(found),
             sharing=tuple(range(found.count)) if self.shared_start.rounds and found.count > 1 else (),
         )
         return share(state, state.models, None, self.encoders.network, self.shared_start, server)
@@ -139,39 +126,35 @@ class FedDAG:
 
     def signature_request(self, start: Params, mask: int, keep: bool) -> Sign:
         """What clients are asked at the start, and newcomers later."""
-        signature = replace(self.signature, warmup_rounds=self.warmup(keep))
+        signature = self.signature.asked(self.warmup(keep))
         return Sign(start=start, local=self.local, signature=signature, mask=mask, keep=keep)
 
     def round(self, state: State, server: Server) -> State:
         """All clusters start from the same snapshot of all models, so the order of clusters has no effect."""
         if server.spent(self.warmup(self.encoders.primary_start == "warm")):
             return state
-        unsigned = tuple(c for c in server.cohort if c not in state.signatures)
+        unsigned = tuple(c for c in server.cohort if c not in state.clusters)
         if unsigned:  # they did not answer at the start
             state = self.onboard(state, unsigned, server)
-        state = who_is_there(state, server)
+        state = following.who_is_there(state, server)
         labels, models = state.clusters.labels(), state.models
-        sources = active_sources(state, self.follow.idle, server.round)
-        cohort = [c for c in server.cohort if c in labels]
+        sources = following.active_sources(state, self.follow.idle, server.round)
+        members = {c: labels[c] for c in server.cohort if c in labels}
         if self.encoders.count == 1:
-            trained: Any = server.ask_mean(train, train_own(models, labels, cohort, self.local), labels)
+            trained: Any = server.ask_mean(train, train_own(models, members, members, self.local), members)
             own = add_means(models, trained)
         else:
-            asked = training_requests(models, sources, self.encoders, self.local, server.round)
-            requests = {c: request for c in cohort if (request := asked[labels[c]]) is not None}
-            trained = server.ask_mean(train_dual, requests, labels)
-            own = aggregate(models, sources, trained, self.encoders)
+            own, trained = train_both(models, sources, members, self.encoders, self.local, server)
         return share(state, own, trained, self.encoders.network, self.shared_start, server)
 
     def deploy(self, state: State, client: str) -> Deployment:
         """The model of the client's cluster; of the largest cluster for a client that never signed."""
-        sizes = [len(members) for members in state.clusters.members]
-        z = state.clusters.labels().get(client, int(np.argmax(sizes)))
-        return Deployment(models=(state.models[z],), network=self.encoders.network)
+        z = state.clusters.of(client) if client in state.clusters else state.clusters.largest
+        return self.encoders.served(state.models[z], seen_labels=self.seen_labels)
 
     def clustering(self, state: State) -> Clustering:
         """The clusters in use, and what they were decided by; angles are measured again, nothing else."""
-        items = items_of(state.signatures)
+        items, others = items_of(state.signatures), state.unsigned
         return Clustering(
             clusters=state.clusters,
             how=self.clustering_options.describe(bool(state.tree.splits)),
@@ -183,29 +166,29 @@ class FedDAG:
             splits=state.tree.shown_splits(),
             unlike=state.tree.unlike,
             sources=state.sources,
-            withheld=sum(s.withheld for s in state.signatures.values()),
+            withheld=others.withheld if others else sum(s.withheld for s in state.signatures.values()),
+            sampled=others.sampled() if others else None,
         )
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
-        """Newcomers sign from the stored start and mask; old clients stay in their clusters."""
-        unsigned = [c for c in newcomers if c not in state.signatures]  # who signed before keeps its cluster
-        signed = self.signed(state, unsigned, server)
-        return take_in(state, signed, self, server) if signed else state
+        """Newcomers sign from the stored start and mask; who signed before stays in its cluster."""
+        signed = self.signed(state, [c for c in newcomers if c not in state.clusters], server)
+        return following.take_in(state, signed, self, server) if signed else state
 
     def signed(self, state: State, clients: Iterable[str], server: Server) -> dict[str, Signature]:
         """Fresh signatures, comparable with those of the start."""
         request = self.signature_request(state.start, state.mask, keep=False)
-        return server.ask(sign, broadcast(request, clients), quorum=0.0)
+        return server.ask(sign, broadcast(comparable(request, state), clients), quorum=0.0)
 
     def depart(self, state: State, gone: tuple[str, ...], server: Server) -> State:
         """Who leaves keeps its place, unless signatures are to be forgotten."""
-        return forget(state, gone) if self.follow.forget else state
+        return following.forget(state, gone) if self.follow.forget else state
 
     def drifted(self, state: State, alarmed: tuple[str, ...], server: Server) -> State:
         """Clients whose data changed sign again and are placed; a storm is one re-clustering."""
-        signed = self.signed(state, [c for c in alarmed if c in state.signatures], server)
-        return answer_drift(state, signed, self, server)
+        signed = self.signed(state, [c for c in alarmed if c in state.clusters], server)
+        return following.answer_drift(state, signed, self, server)
 
     def settle(self, state: State, server: Server) -> State:
         """After enough change, the whole choice of clusters again; accepted only with evidence."""
-        return settle(state, self, server)
+        return following.settle(state, self, server)

@@ -55,8 +55,16 @@ class Guard(Protocol):
         """Classes with fewer samples per principal vector send none."""
         ...
 
-    def subspaces(self, x: np.ndarray, client: "Client", *, view: str = "pixels", num_views: int = 1) -> Any:
-        """Noisy principal vectors; None where exact ones may leave."""
+    def subspaces(
+        self,
+        x: np.ndarray,
+        client: "Client",
+        *,
+        view: str = "pixels",
+        num_views: int = 1,
+        sums: bool = False,
+    ) -> Any:
+        """Noisy principal vectors, or directions of sums; None where exact ones may leave."""
         ...
 
     def training(self, client: "Client", local: LocalTraining, part: str) -> Any:

@@ -73,7 +73,7 @@ FORMULAS: dict[str, dict[str, tuple[Size, Size]]] = {
     },
     "ifca": {
         "choose": (4 * K * M, NUMBER),
-        "train": (4 * K * M + LOCAL, 4 * M + 2 * NUMBER),
+        "choose_and_train": (4 * K * M + LOCAL, 4 * M + 2 * NUMBER),
     },
     "pacfl": {
         "describe": (NUMBER, 4 * WIDTH * CLASSES),  # one vector a class, everyone has all classes

@@ -12,7 +12,7 @@ Where the paper is silent or ambiguous, a field of an options class says what is
 
 from collections.abc import Iterable
 from dataclasses import fields, replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -39,7 +39,8 @@ from feddag.learning.following import (
     take_in,
     who_is_there,
 )
-from feddag.learning.presets import PRESETS
+from feddag.learning.outliers import offered
+from feddag.learning.presets import FORMER, PRESETS
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
 from feddag.learning.train import train, train_own
@@ -78,16 +79,15 @@ class FedDAG:
     encoders: EncoderOptions = EncoderOptions()
     follow: FollowOptions = FollowOptions()
     shared_start: SharedStartOptions = SharedStartOptions()
+    # what clients that resemble nobody are served: the best by validation, or the nearest cluster's model
+    outliers: Literal["validation", "cluster"] = "validation"
 
     tasks = (sign, share_warm, train, train_dual, weigh)
     clusters_at_start: ClassVar[bool] = True
     # Former name of a setting → its name now.
     MOVED: ClassVar[dict[str, str]] = {
         **{f.name: f"{group}.{f.name}" for group, cls in GROUPS.items() for f in fields(cls)},
-        **{"similarity": "signature.views", "clustering.views": "signature.views"},
-        **{"weighting": "clustering.class_weighting", "rule": "clustering.cut_rule"},
-        **{"encoders": "encoders.count", "combine": "encoders.combine_learners"},
-        **{"schedule": "encoders.primary_rounds"},
+        **FORMER,
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
@@ -167,7 +167,9 @@ class FedDAG:
         """The model of the client's cluster; of the largest cluster for a client that never signed."""
         sizes = [len(members) for members in state.clusters.members]
         z = state.clusters.labels().get(client, int(np.argmax(sizes)))
-        return Deployment(models=(state.models[z],), network=self.encoders.network)
+        served = Deployment(models=(state.models[z],), network=self.encoders.network)
+        alone = self.outliers == "validation" and client in state.tree.unlike
+        return offered(served, state, self.local) if alone else served
 
     def clustering(self, state: State) -> Clustering:
         """The clusters in use, and what they were decided by; angles are measured again, nothing else."""

@@ -79,7 +79,8 @@ def texture(x: np.ndarray, text: bool = False) -> FloatArray:
         energies = _energies(each, np.fft.rfftfreq(x.shape[2]), x.shape[2])
         energies = energies.reshape(len(x), x.shape[1] * BANDS)
     else:
-        grey_NHW = x.mean(axis=1, dtype=np.float32) / np.float32(unit)
+        grey_NHW = x[:, 0] if x.shape[1] == 1 else x.mean(axis=1, dtype=np.float32)
+        grey_NHW = grey_NHW.astype(np.float32) / np.float32(unit)
         rows, columns = grey_NHW.shape[1:]
         radius = np.hypot(np.fft.fftfreq(rows)[:, None], np.fft.rfftfreq(columns)[None, :])
         spectrum = rfft2(grey_NHW).reshape(len(x), radius.size)

@@ -3,6 +3,17 @@
 
 from typing import Any
 
+FORMER = {
+    "similarity": "signature.views",
+    "clustering.views": "signature.views",
+    "weighting": "clustering.class_weighting",
+    "rule": "clustering.cut_rule",
+    "encoders": "encoders.count",
+    "combine": "encoders.combine_learners",
+    "schedule": "encoders.primary_rounds",
+}
+"""Former names of settings that have another name now; those that only moved into a group are not here."""
+
 PRESETS: dict[str, dict[str, Any]] = {
     "recommended": {},
     "paper": {  # literal, wherever the paper can be computed literally

@@ -36,15 +36,22 @@ class Seed:
         """A fresh numpy generator."""
         return np.random.default_rng(self.integer())
 
-    def torch(self) -> torch.Generator:
-        """A fresh torch generator."""
-        return torch.Generator().manual_seed(self.integer())
+    def torch(self, device: torch.device | str = "cpu") -> torch.Generator:
+        """A fresh torch generator, for tensors on a device."""
+        return torch.Generator(device).manual_seed(self.integer())
 
     @contextmanager
     def ambient(self) -> Iterator[None]:
         """Seed torch's global generator for a while: weight initialisation and dropout draw from it."""
-        gpus = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
-        with torch.random.fork_rng(devices=gpus):
+        with undisturbed() as gpus:
             for generator in (torch.default_generator, *(torch.cuda.default_generators[i] for i in gpus)):
                 generator.manual_seed(self.integer())
             yield
+
+
+@contextmanager
+def undisturbed() -> Iterator[list[int]]:
+    """Let others use torch's global generators for a while, then be as before; the GPUs that are in use."""
+    gpus = list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
+    with torch.random.fork_rng(devices=gpus):
+        yield gpus

@@ -55,8 +55,16 @@ class Guard(Protocol):
         """Classes with fewer samples per principal vector send none."""
         ...
 
-    def subspaces(self, x: np.ndarray, client: "Client", *, view: str = "pixels", num_views: int = 1) -> Any:
-        """Noisy principal vectors; None where exact ones may leave."""
+    def subspaces(
+        self,
+        x: np.ndarray,
+        client: "Client",
+        *,
+        view: str = "pixels",
+        num_views: int = 1,
+        sums: bool = False,
+    ) -> Any:
+        """Noisy principal vectors, or directions of sums; None where exact ones may leave."""
         ...
 
     def training(self, client: "Client", local: LocalTraining, part: str) -> Any:
@@ -86,6 +94,8 @@ class Client:
     known_scores: MutableMapping[tuple, Any] | None = None
     work: Work = field(default_factory=Work, compare=False)
     privacy: Guard | None = None  # None: everything leaves as it is
+    # Takes a training (feddag.learning.sgd) and trains it with those of other clients; None: it runs alone.
+    together: Callable[[Any], Params] | None = None
 
     def remembered(self, name: str, otherwise: Params) -> Params:
         """The parameters this client keeps under a name, or what stands for them the first time."""

@@ -51,7 +51,7 @@ def open_node(folder: Path | str) -> Node:
         place.memory,
         experiment.engine.backend,
         protection_of(experiment, place),
-        experiment.engine.device,
+        experiment.engine.computing,
     )
 
 

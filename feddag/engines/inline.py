@@ -11,8 +11,10 @@ from threadpoolctl import ThreadpoolController
 from feddag.core import codec
 from feddag.core.engine import Answer, Exchange
 from feddag.core.task import ClientId, ClientTask
-from feddag.engines.perform import Site, perform
+from feddag.engines.memories import Remembered
+from feddag.engines.perform import Site
 from feddag.engines.simulated import SimulatedClients
+from feddag.engines.together import groups, perform_together
 
 
 class InlineEngine(SimulatedClients):
@@ -25,20 +27,24 @@ class InlineEngine(SimulatedClients):
     def ask(
         self, task: ClientTask, requests: Mapping[ClientId, Any], exchange: Exchange
     ) -> Mapping[ClientId, Answer]:
-        """Ask the clients one by one."""
+        """Ask the clients one by one, or some at once where they train at once."""
         answers: dict[ClientId, Answer] = {}
         # One BLAS thread, as in a worker: the same bits, and no fight for cores.
         with self._blas.limit(limits=1, user_api="blas"):
-            for client, request in requests.items():
-                memory = self.memories.get(client)
-                answer, memory_after = perform(self.site, task, request, client, exchange, memory)
-                if answer.seconds > exchange.deadline:
-                    answer = Answer(
-                        failure=f"took {answer.seconds:.1f} s, the deadline is {exchange.deadline:g} s",
-                        seconds=answer.seconds,
-                    )
-                elif not answer.failure:
-                    self.memories.put(client, memory_after)
-                answers[client] = replace(answer, bytes_down=codec.nbytes(request))
-                exchange.on_answer(client)
+            for group in groups(self.site, [*requests], exchange.round):
+                asked = {client: requests[client] for client in group}
+                memories = {client: self.memories.get(client) for client in group}
+                performed = perform_together(self.site, task, asked, exchange, memories)
+                for client, (answer, memory_after) in performed.items():
+                    answers[client] = self._received(client, answer, memory_after, exchange.deadline)
+                    answers[client] = replace(answers[client], bytes_down=codec.nbytes(requests[client]))
+                    exchange.on_answer(client)
         return answers
+
+    def _received(self, client: ClientId, answer: Answer, memory: Remembered, deadline: float) -> Answer:
+        if answer.seconds > deadline:
+            late = f"took {answer.seconds:.1f} s, the deadline is {deadline:g} s"
+            return Answer(failure=late, seconds=answer.seconds)
+        if not answer.failure:
+            self.memories.put(client, memory)
+        return answer

@@ -26,6 +26,7 @@ from feddag.core.task import ClientId, ClientTask, Memory
 from feddag.data.federation import Federation, Pool
 from feddag.engines.perform import Site, perform, single_threaded
 from feddag.engines.wire import HELLO, NOTHING, AnswerHead, Hello, Question, fits, read_problem, write_problem
+from feddag.learning.devices import Computing
 from feddag.models import Networks
 from feddag.privacy.guard import Protection
 
@@ -45,7 +46,7 @@ class Node:
         memory: Path,
         backend: str = "auto",
         privacy: Protection | None = None,
-        device: str = "cpu",
+        computing: Computing | None = None,
     ) -> None:
         if client not in federation.clients:
             known = ", ".join(federation.ids[:5])
@@ -55,7 +56,7 @@ class Node:
             federation, clients={client: federation.clients[client]}, groups={}, newcomers=()
         )
         self.client, self.tasks, self.model, self.backend = client, tasks, model, backend
-        self.privacy, self.device = privacy, device
+        self.privacy, self.computing = privacy, computing or Computing()
         self.memory = VersionedMemory(memory)
         self.scores = memory.with_name(SCORES)
         self._sites: dict[str, Site] = {}
@@ -132,9 +133,8 @@ class Node:
         key = repr(agreed)
         if key not in self._sites:
             federation = in_terms_of(self.federation, agreed)
-            self._sites = {
-                key: Site(federation, Networks(self.model, agreed), self.backend, self.privacy, self.device)
-            }
+            networks = Networks(self.model, agreed)
+            self._sites = {key: Site(federation, networks, self.backend, self.privacy, self.computing)}
         return self._sites[key]
 
 

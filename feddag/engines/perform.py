@@ -2,7 +2,7 @@
 """The one place where a task runs on a client, the same in every engine: seed, task, privacy, validation."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,11 +13,13 @@ from torch import nn
 
 from feddag.core import codec
 from feddag.core.engine import Answer, Exchange
+from feddag.core.host import num_cores
 from feddag.core.params import Params
 from feddag.core.task import Client, ClientId, ClientTask
 from feddag.data.federation import Federation
 from feddag.learning.backends import Backend, select_backend
-from feddag.learning.devices import find_device
+from feddag.learning.devices import Computing
+from feddag.learning.together import Cohort
 from feddag.models import Networks
 from feddag.privacy.guard import Guard, Protection
 
@@ -41,17 +43,25 @@ class Site:
     network: Networks
     backend: str = "auto"
     privacy: Protection | None = None  # None: everything leaves as it is
-    device: str = "cpu"  # where PyTorch computes
+    computing: Computing = field(default_factory=Computing)  # where and how PyTorch computes
     known_scores: KnownScores = field(default_factory=KnownScores, compare=False)
     optimiser: str = "sgd"  # of the local training, for `backends`
+    cohort: Cohort = field(default_factory=Cohort, compare=False)  # trains several clients at once
 
     def placed_network(self, kind: str) -> nn.Module:
         """The one module of this kind, told where it computes."""
-        module = self.network(kind)
         # The C++ kernels compute on the processor: who asks for them asks for it.
-        only_host = self.backend == "native" and self.device == "auto"
-        module.device = find_device("cpu" if only_host else self.device)  # type: ignore[assignment]
-        return module
+        return self.computing.place(self.network(kind), only_host=self.backend == "native")
+
+    @property
+    def num_workers(self) -> int:
+        """How many processes share the work, where the settings do not say."""
+        return num_cores() if self.backend == "native" else self.computing.num_workers
+
+    @property
+    def num_at_once(self) -> int:
+        """How many clients train at once; the kernels train one."""
+        return 1 if self.backend == "native" else self.computing.num_at_once
 
     def backends(self) -> dict[str, str]:
         """Who trains each kind of network with cross-entropy; other losses are computed by torch."""
@@ -67,10 +77,10 @@ def open_site(
     model: str,
     backend: str = "auto",
     privacy: Protection | None = None,
-    device: str = "cpu",
+    computing: Computing | None = None,
 ) -> Site:
     """A federation with the networks that fit its samples and classes."""
-    return Site(federation, Networks(model, federation.problem), backend, privacy, device)
+    return Site(federation, Networks(model, federation.problem), backend, privacy, computing or Computing())
 
 
 @contextmanager
@@ -99,6 +109,7 @@ def client_at(
     sees_test: bool,
     sees_validation: bool,
     guard: Guard | None = None,
+    together: Callable[[Any], Params] | None = None,
 ) -> Client:
     """A client as a task sees it."""
     federation = site.federation.at(exchange.round)
@@ -115,6 +126,7 @@ def client_at(
         backend=site.backend,
         known_scores=site.known_scores if sees_test else None,
         privacy=guard,
+        together=together,
     )
 
 
@@ -125,6 +137,7 @@ def perform(
     client_id: ClientId,
     exchange: Exchange,
     memory: Mapping[str, Params | np.ndarray],
+    together: Callable[[Any], Params] | None = None,
 ) -> tuple[Answer, dict[str, Params | np.ndarray]]:
     """Run one task for one client; its answer, and what the client remembers from now on.
 
@@ -132,7 +145,9 @@ def perform(
     """
     started = time.perf_counter()
     guard = site.privacy.guard(client_id, task, exchange) if site.privacy is not None else None
-    client = client_at(site, client_id, exchange, memory, task.sees_test, task.sees_validation, guard)
+    client = client_at(
+        site, client_id, exchange, memory, task.sees_test, task.sees_validation, guard, together
+    )
     try:
         with (client.seed / "ambient").ambient():
             reply = task(request, client)

@@ -21,12 +21,12 @@ import numpy as np
 from feddag.core import codec
 from feddag.core.engine import Answer, Exchange
 from feddag.core.errors import InvalidMessage
-from feddag.core.host import num_cores
 from feddag.core.task import ClientId, ClientTask, Memory
 from feddag.data.federation import Federation
 from feddag.engines.perform import Site
 from feddag.engines.private_folder import PrivateFolder, open_folder, write_block
 from feddag.engines.simulated import SimulatedClients
+from feddag.engines.together import groups
 from feddag.engines.worker import blob
 from feddag.engines.workers import Crew, Worker
 
@@ -46,7 +46,7 @@ class ProcessEngine(SimulatedClients):
         self._opened: PrivateFolder | None = None
         try:
             # They import torch while the data are written.
-            self._crew = Crew(min(workers or num_cores(), len(site.federation.clients)))
+            self._crew = Crew(min(workers or site.num_workers, len(site.federation.clients)))
             self._opened = open_folder(
                 Path(SHARED_MEMORY),
                 _bytes_of(site.federation),
@@ -58,7 +58,7 @@ class ProcessEngine(SimulatedClients):
                 data=str(self.folder / "data"),
                 model=model,
                 backend=site.backend,
-                device=site.device,
+                computing=blob(codec.encode(site.computing)),
                 **self._privacy(),
             )
         except BaseException:
@@ -98,21 +98,22 @@ class ProcessEngine(SimulatedClients):
         self.crew.begin_question()
         blocks, sizes = self._share(requests)
         shares = self.site.federation.at(exchange.round).clients
-        waiting = sorted(requests, key=lambda c: (-shares[c].size(), c), reverse=True)
+        ordered = sorted(requests, key=lambda c: (-shares[c].size(), c))
+        waiting = groups(self.site, ordered, exchange.round, self.workers)[::-1]
         answers: dict[ClientId, Answer] = {}
         try:
             while len(answers) < len(requests):
                 self.crew.replace_dead()
                 for worker in self.crew.workers:
-                    if waiting and worker.ready and not worker.client:
-                        client = waiting.pop()
-                        self._send(worker, task, client, blocks[id(requests[client])], exchange)
+                    if waiting and worker.ready and not worker.clients:
+                        clients = {client: blocks[id(requests[client])] for client in waiting.pop()}
+                        self._send(worker, task, clients, exchange)
                 for client, answer in self._collect(task, exchange.deadline):
                     answers[client] = replace(answer, bytes_down=sizes[id(requests[client])])
                     exchange.on_answer(client)
         finally:
             for worker in self.crew.workers:
-                if worker.client:  # interrupted: what it still computes belongs to no question any more
+                if worker.clients:  # interrupted: what it still computes belongs to no question any more
                     self.crew.replace(worker)
             for block in blocks.values():
                 block.unlink(missing_ok=True)
@@ -133,26 +134,27 @@ class ProcessEngine(SimulatedClients):
         return blocks, sizes
 
     def _send(
-        self, worker: Worker, task: ClientTask, client: ClientId, block: Path, exchange: Exchange
+        self, worker: Worker, task: ClientTask, clients: Mapping[ClientId, Path], exchange: Exchange
     ) -> None:
         assert worker.connection is not None
-        worker.client, worker.since = client, time.monotonic()
+        worker.clients, worker.since = list(clients), time.monotonic()
+        worker.limit = exchange.deadline * len(clients)
+        memories = [codec.encode(Memory.of(self.memories.get(client))) for client in clients]
         question = {
             "task": task.address,
-            "client": client,
-            "request": str(block),
+            "clients": json.dumps({client: str(block) for client, block in clients.items()}),
             "round": exchange.round,
             "root": exchange.seed.root,
             "path": json.dumps(exchange.seed.path),
-            "memory": blob(codec.encode(Memory.of(self.memories.get(client)))),
+            **{f"memory {i}": blob(memory) for i, memory in enumerate(memories)},
         }
         with contextlib.suppress(OSError):  # a dead worker: collecting finds out and says so
             worker.connection.send_bytes(codec.pack(question))
 
     def _collect(self, task: ClientTask, deadline: float) -> list[tuple[ClientId, Answer]]:
         """Answers that have arrived, and failures of workers that died or took too long."""
-        busy = {w.connection: w for w in self.crew.workers if w.connection is not None and w.client}
-        limits = [deadline - (time.monotonic() - w.since) for w in busy.values()]
+        busy = {w.connection: w for w in self.crew.workers if w.connection is not None and w.clients}
+        limits = [w.limit - (time.monotonic() - w.since) for w in busy.values()]
         waited: list[Any] = [*busy]
         if starting := self.crew.starting():
             limits.append(GLANCE)  # look now and then whether a starting worker has died
@@ -164,30 +166,29 @@ class ProcessEngine(SimulatedClients):
         collected: list[tuple[ClientId, Answer]] = []
         for connection, worker in busy.items():
             if connection in ready:
-                answer = self._receive(worker, task)
-            elif time.monotonic() - worker.since >= deadline:
-                answer = Answer(failure=f"it exceeded the deadline of {deadline:g} s", seconds=deadline)
-                self.crew.replace(worker)
+                try:
+                    data = worker.connection.recv_bytes()  # type: ignore[union-attr]
+                except (EOFError, OSError):
+                    lost = Answer(failure=f"its worker process died ({worker.how_it_ended()})")
+                else:
+                    client = worker.clients.pop(0)
+                    collected.append((client, self._receive(client, data, task)))
+                    continue
+            elif time.monotonic() - worker.since >= worker.limit:
+                lost = Answer(failure=f"it exceeded the deadline of {deadline:g} s", seconds=deadline)
             else:
                 continue
-            collected.append((worker.client, answer))
-            worker.client = ""
+            self.crew.replace(worker)
+            collected += [(client, lost) for client in worker.clients]
         return collected
 
-    def _receive(self, worker: Worker, task: ClientTask) -> Answer:
-        assert worker.connection is not None
-        try:
-            data = worker.connection.recv_bytes()
-        except (EOFError, OSError):
-            how = worker.how_it_ended()
-            self.crew.replace(worker)
-            return Answer(failure=f"its worker process died ({how})")
+    def _receive(self, client: ClientId, data: bytes, task: ClientTask) -> Answer:
         try:
             payload = codec.unpack(data)
             if payload["failure"]:
                 return Answer(failure=payload["failure"], seconds=payload["seconds"])
             reply = codec.decode(task.reply, payload["reply"].tobytes())
-            self.memories.put(worker.client, codec.decode(Memory, payload["memory"].tobytes()).unwrap())
+            self.memories.put(client, codec.decode(Memory, payload["memory"].tobytes()).unwrap())
         except InvalidMessage as error:
             return Answer(failure=str(error))
         counted = {name: payload[name] for name in ("seconds", "samples", "epochs", "bytes_up")}

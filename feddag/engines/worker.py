@@ -11,6 +11,7 @@ import os
 import select
 import sys
 import threading
+from collections.abc import Collection
 from multiprocessing.connection import Client as connect
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -19,13 +20,16 @@ from typing import Any
 import numpy as np
 
 from feddag.core import codec
-from feddag.core.engine import Exchange
+from feddag.core.engine import Answer, Exchange
 from feddag.core.errors import FederationError
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientTask, Memory, load_task
 from feddag.data.federation import Federation
-from feddag.engines.perform import open_site, perform, single_threaded
+from feddag.engines.memories import Remembered
+from feddag.engines.perform import open_site, single_threaded
 from feddag.engines.private_folder import remove_folder
+from feddag.engines.together import perform_together
+from feddag.learning.devices import Computing
 from feddag.privacy.config import PrivacyOptions
 from feddag.privacy.guard import Protection
 
@@ -40,22 +44,33 @@ def blob(data: bytes) -> np.ndarray:
 class Desk:
     """Answers one question after another; tasks and the latest broadcast are loaded once."""
 
-    def __init__(self, data: Path, model: str, backend: str, privacy: Protection | None, device: str) -> None:
-        self.site = open_site(Federation.open(data), model, backend, privacy, device)
+    def __init__(
+        self, data: Path, model: str, backend: str, privacy: Protection | None, computing: Computing
+    ) -> None:
+        self.site = open_site(Federation.open(data), model, backend, privacy, computing)
         self.tasks: dict[str, ClientTask] = {}
-        self.broadcast: tuple[str, Any] = ("", None)
+        self.requests: dict[str, Any] = {}  # those of the latest question
 
-    def answer(self, question: codec.Payload) -> codec.Payload:
-        """Perform the task a question names; any fault is told in the answer."""
+    def answers(self, question: codec.Payload) -> list[codec.Payload]:
+        """Perform the task a question names for its clients; any fault is told in the answer."""
+        asked = json.loads(question["clients"])  # client id → where its request is
         try:
-            task, request = self._load(question["task"], question["request"])
+            task = self._load(question["task"], set(asked.values()))
+            requests = {client: self.requests[block] for client, block in asked.items()}
             exchange = Exchange(
                 question["round"], Seed(question["root"], tuple(json.loads(question["path"])))
             )
-            memory = codec.decode(Memory, question["memory"].tobytes()).unwrap()
-            answer, memory = perform(self.site, task, request, question["client"], exchange, memory)
+            memories = {
+                client: codec.decode(Memory, question[f"memory {i}"].tobytes()).unwrap()
+                for i, client in enumerate(asked)
+            }
+            performed = perform_together(self.site, task, requests, exchange, memories)
         except FederationError as error:
-            return {"failure": str(error), "seconds": 0.0}
+            return [{"failure": str(error), "seconds": 0.0} for _ in asked]
+        return [self._packed(*performed[client]) for client in asked]
+
+    @staticmethod
+    def _packed(answer: Answer, memory: Remembered) -> codec.Payload:
         if answer.failure:
             return {"failure": answer.failure, "seconds": answer.seconds}
         return {
@@ -69,12 +84,15 @@ class Desk:
             "memory": blob(codec.encode(Memory.of(memory))),
         }
 
-    def _load(self, address: str, block: str) -> tuple[ClientTask, Any]:
+    def _load(self, address: str, blocks: Collection[str]) -> ClientTask:
         if address not in self.tasks:
             self.tasks[address] = load_task(address)
-        if self.broadcast[0] != block:
-            self.broadcast = (block, codec.decode(self.tasks[address].request, Path(block).read_bytes()))
-        return self.tasks[address], self.broadcast[1]
+        task, known = self.tasks[address], self.requests
+        self.requests = {
+            block: known[block] if block in known else codec.decode(task.request, Path(block).read_bytes())
+            for block in sorted(blocks)
+        }
+        return task
 
 
 def protection(hello: codec.Payload) -> Protection | None:
@@ -91,14 +109,16 @@ def serve(connection: Connection, number: int, screen: int | None) -> None:
     hello = codec.unpack(connection.recv_bytes())
     folder = Path(hello["folder"])
     threading.Thread(target=end_with_parent, args=(folder, os.getppid()), daemon=True).start()
-    desk = Desk(Path(hello["data"]), hello["model"], hello["backend"], protection(hello), hello["device"])
+    computing = codec.decode(Computing, hello["computing"].tobytes())
+    desk = Desk(Path(hello["data"]), hello["model"], hello["backend"], protection(hello), computing)
     if screen is not None:  # it has started: from now on its words go to the user
         os.dup2(screen, 2)
         os.close(screen)
     connection.send_bytes(codec.pack({"ready": True}))
     try:
         while True:
-            connection.send_bytes(codec.pack(desk.answer(codec.unpack(connection.recv_bytes()))))
+            for answer in desk.answers(codec.unpack(connection.recv_bytes())):
+                connection.send_bytes(codec.pack(answer))
     except (EOFError, ConnectionError):
         remove_folder(folder)  # the engine is gone: nobody else will remove the files it shared with us
 

@@ -9,6 +9,7 @@ standard input stays open: when it ends, the engine is gone, and the worker ends
 
 import contextlib
 import json
+import math
 import os
 import secrets
 import socket
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener
 from pathlib import Path
@@ -55,8 +56,9 @@ class Worker:
     errors: IO[bytes] | None = None  # what it writes to standard error until it is ready
     connection: Connection | None = None  # None until it has imported everything and called back
     ready: bool = False  # whether it has opened the data
-    client: ClientId = ""  # whom it works for now
+    clients: list[ClientId] = field(default_factory=list)  # whom it works for now, as they will be answered
     since: float = 0.0
+    limit: float = math.inf  # seconds from then on
 
     def end(self) -> None:
         """Kill the process and close everything that belongs to it."""
@@ -150,7 +152,7 @@ class Crew:
     def replace_dead(self) -> None:
         """Replace workers that died while nobody asked them anything: no client lost an answer."""
         for worker in self.workers:
-            if worker.ready and not worker.client and worker.process.poll() is not None:
+            if worker.ready and not worker.clients and worker.process.poll() is not None:
                 self.replace(worker)
 
     def close(self) -> None:

@@ -18,10 +18,10 @@ from pydantic import (
 )
 
 from feddag.core.algorithm import Algorithm
-from feddag.core.contract import NormLimit
 from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig, PartitionConfig
+from feddag.experiment.engine import EngineConfig
 from feddag.experiment.lifecycle import LifecycleConfig
 from feddag.experiment.method import AlgorithmConfig
 from feddag.experiment.overrides import Settings, override, read_settings
@@ -32,53 +32,11 @@ from feddag.privacy.config import PrivacyOptions
 
 MAX_CLIENTS = 1_000_000
 MAX_ROUNDS = 1_000_000
-MAX_WORKERS = 1024
-MAX_SECONDS = 10_000_000.0  # of a deadline: about four months
 MAX_SYNTHETIC = 1_000_000_000  # numbers in the synthetic data
 
 
 class _Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
-class EngineConfig(_Section):
-    """`[engine]`: where the clients' work is computed."""
-
-    name: Literal["process", "inline", "flower"] = Field(
-        default="process",
-        description="process: parallel worker processes; inline: one client after another, for debugging; "
-        "flower: many machines, with feddag deploy",
-    )
-    workers: int = Field(
-        default=0, ge=0, le=MAX_WORKERS, description="number of worker processes; 0: one per core"
-    )
-    deadline: float | None = Field(
-        default=None, gt=0, le=MAX_SECONDS, description="seconds that a client may take for one task"
-    )
-    backend: Literal["auto", "torch", "native"] = Field(
-        default="auto",
-        description="who trains: torch, native (C++ kernels), or auto: native where it can",
-    )
-    device: str = Field(
-        default="auto",
-        pattern=r"^(auto|cpu|mps|cuda(:\d{1,3})?)$",
-        description="where torch computes: cpu, cuda, cuda:1, mps, or auto: a GPU with CUDA if there is one; "
-        "the C++ kernels use the cpu",
-    )
-    quorum: float = Field(
-        default=0.5, ge=0, le=1, description="share of the asked clients that must answer, at least"
-    )
-    max_update_norm: float | None = Field(
-        default=None, gt=0, description="largest Euclidean norm of a client's update; not set: no limit"
-    )
-    norm_action: Literal["refuse", "clip"] = Field(
-        default="refuse", description="what happens to a larger update: refuse its client, or scale it down"
-    )
-
-    @property
-    def norm_limit(self) -> NormLimit:
-        """The limit as the server applies it."""
-        return NormLimit(self.max_update_norm or math.inf, self.norm_action == "clip")
 
 
 class EvaluationConfig(_Section):
@@ -174,6 +132,15 @@ class Experiment(_Section):
             raise ValueError(f"scenario.name = {shown(self.scenario.name)}: {error}") from None
         return self
 
+    @model_validator(mode="after")
+    def _noise_is_exact(self) -> Self:
+        if self.privacy.dpsgd and self.engine.precision != "float32":
+            raise ValueError(
+                f"engine.precision = {shown(self.engine.precision)}: noisy gradients need float32; "
+                "expected 'float32', or another privacy.update.mode"
+            )
+        return self
+
     @property
     def events(self) -> ScenarioConfig:
         """The scenario with the events that its name stands for."""
@@ -205,8 +172,7 @@ class Experiment(_Section):
         settings = self.settings()
         for key in ("name", "checkpoint_every", "track"):
             settings.pop(key)
-        unused = () if self.engine.max_update_norm else ("max_update_norm", "norm_action")
-        for key in ("name", "workers", *unused):
+        for key in ("name", "workers", *self.engine.unused):
             settings["engine"].pop(key)
         if not self.privacy.on:
             settings.pop("privacy")

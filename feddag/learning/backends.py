@@ -48,6 +48,10 @@ def select_backend(
     reason = native.why_not()
     if device_of(module) != HOST:
         reason = f"the device {device_of(module)}"
+    if not reason and getattr(module, "precision", torch.float32) != torch.float32:
+        reason = "engine.precision = 'bfloat16'"
+    if not reason and getattr(module, "compiles", False):
+        reason = "engine.compile = true"
     if not reason and loss is not cross_entropy:
         reason = f"the loss {getattr(loss, '__name__', loss)} is not cross-entropy"
     if not reason and optimiser != "sgd":

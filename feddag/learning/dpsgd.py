@@ -7,7 +7,6 @@ costs depends on σ, q and the number of steps; the client's guard accounts for 
 """
 
 from collections.abc import Callable, Iterator
-from copy import copy
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ from torch.func import functional_call, grad, vmap
 from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.core.task import Client
-from feddag.learning.modules import Batch, LoadedNetwork
+from feddag.learning.modules import Batch, LoadedNetwork, plain_layers
 
 CHUNK = 64  # samples whose gradients are held at the same time
 
@@ -82,19 +81,6 @@ def sample_gradients(model: LoadedNetwork) -> Callable[[Batch], Tensor]:
         return torch.cat(flat, dim=1)
 
     return gradients
-
-
-def plain_layers(module: nn.Module) -> nn.Module:
-    """The same network with torch's own layers in place of faster forms of them, on the same parameters."""
-    plain = copy(module)
-    plain._modules = {
-        name: nn.Sequential(*child) if getattr(child, "equals_its_layers", False) else child  # type: ignore[misc]
-        for name, child in module._modules.items()
-    }
-    for name, child in plain._modules.items():
-        if child is not None and module._modules[name] is not None:
-            child.train(module.get_submodule(name).training)
-    return plain
 
 
 def check_network(module: nn.Module) -> None:

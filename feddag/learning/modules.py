@@ -8,6 +8,8 @@ usual order; `working` and `params` translate.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import cast
@@ -62,6 +64,7 @@ class LoadedNetwork:
         check_layout(module, params)
         tensors = state_tensors(module)
         self.module, self.device = module, device_of(module)
+        self.forward = compiled(module) if getattr(module, "compiles", False) else module
         self.layout = layout = params.layout
         for buffer in module.buffers():  # counters, which are no part of the vector
             buffer.data = buffer.data.to(self.device)
@@ -89,7 +92,14 @@ class LoadedNetwork:
         """Logits of a batch."""
         # Features that are known already stand for their encoder; with all known the samples are not read.
         unknown = len(batch.known) < len(self.encoders)
-        return self.module(batch.seen if unknown else torch.empty(0), batch.known)
+        return self.forward(batch.seen if unknown else torch.empty(0), batch.known)
+
+    def autocast(self) -> AbstractContextManager[None]:
+        """The precision of the forward pass, to be entered around it: bfloat16 where the engine says so."""
+        precision = getattr(self.module, "precision", torch.float32)
+        if precision == torch.float32:
+            return nullcontext()
+        return torch.autocast(self.device.type, precision)
 
     def placed(self, examples: Examples) -> Examples:
         """Samples with tensors on the network's device."""
@@ -148,6 +158,12 @@ def device_of(module: nn.Module) -> torch.device:
     return getattr(module, "device", HOST)
 
 
+@lru_cache(maxsize=8)
+def compiled(module: nn.Module) -> nn.Module:
+    """The same network as torch.compile makes it; it compiles when it first computes."""
+    return cast(nn.Module, torch.compile(module))
+
+
 def channels_last(part: Tensor, shape: tuple[int, ...]) -> Tensor:
     """A stretch of the working vector as a tensor of the given shape."""
     if len(shape) != 4:
@@ -176,3 +192,16 @@ def check_layout(module: nn.Module, params: Params) -> None:
 def chunks(n: int) -> Sequence[slice]:
     """Slices of at most CHUNK that cover n samples; the same for everyone, so results are too."""
     return [slice(start, min(start + CHUNK, n)) for start in range(0, n, CHUNK)]
+
+
+def plain_layers(module: nn.Module) -> nn.Module:
+    """The same network with torch's own layers in place of faster forms of them, on the same parameters."""
+    plain = copy(module)
+    plain._modules = {
+        name: nn.Sequential(*child) if getattr(child, "equals_its_layers", False) else child  # type: ignore[misc]
+        for name, child in module._modules.items()
+    }
+    for name, child in plain._modules.items():
+        if child is not None and module._modules[name] is not None:
+            child.train(module.get_submodule(name).training)
+    return plain

@@ -6,9 +6,9 @@ trained = sgd(client, params, local, proximal=(mu, params))                   # 
 trained = sgd(client, params, local, network="dual", train=("primary.", "head."))
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -21,7 +21,9 @@ from feddag.learning.backends import native_sgd, select_backend
 from feddag.learning.dpsgd import check_plain, noisy_gradients
 from feddag.learning.losses import Loss, cross_entropy
 from feddag.learning.modules import Batch, LoadedNetwork
+from feddag.learning.optimisers import AdamStep, MomentumStep
 from feddag.learning.prior import LabelPrior
+from feddag.learning.stacked import StackedNetwork, stacked_batches
 
 EVERYTHING = ("",)  # the prefix of every name
 
@@ -85,32 +87,93 @@ def sgd(
         if epoch_losses is not None:
             epoch_losses.extend(_epoch_means(steps, values))
         return prior.removed(trained, params, train)
-    with (seed / "training").ambient():
-        model = LoadedNetwork(module, start, train)
-        examples = model.placed(client.train)
-        known = model.frozen_features(client.train)
-        every_sample = not local.local_steps or local.local_steps * local.batch_size >= len(client.train)
-        prepared = model.prepared(client.train) if every_sample else None
-        make_step = MomentumStep if local.optimiser == "sgd" else AdamStep
-        step = make_step(model, local, proximal, correction)
-        if sample_weights is not None:
-            sample_weights = sample_weights.to(model.device)
-        done: list[tuple[int, Tensor]] = []
+    training = Training(
+        client, module, start, local, train, loss, sample_weights, proximal, correction, seed, epoch_losses
+    )
+    trained = run((training,))[0] if client.together is None else client.together(training)
+    return prior.removed(trained, params, train)
+
+
+@dataclass(frozen=True)
+class Training:
+    """One call of `sgd` that PyTorch computes, ready to run alone or with those of other clients."""
+
+    client: Client
+    module: torch.nn.Module
+    start: Params
+    local: LocalTraining
+    train: tuple[str, ...]
+    loss: Loss
+    sample_weights: Tensor | None
+    proximal: tuple[float, Params] | None
+    correction: Params | None
+    seed: Seed
+    epoch_losses: list[float] | None
+
+    def steps(self, pairs: bool) -> list[tuple[int, Tensor]]:
+        """(epoch, row numbers) of each batch; with `pairs` a batch of one sample is left out."""
+        found = batches(len(self.client.train), self.local, self.seed)
+        return [(epoch, rows) for epoch, rows in found if len(rows) > pairs]
+
+
+def run(trainings: Sequence[Training]) -> list[Params]:
+    """The loop: the trained parameters of one client, or of several at once, who differ in samples only."""
+    first = trainings[0]
+    with (first.seed / "training").ambient():
+        model = load(trainings)
+        pairs = needs_pairs(model)
+        steps = [training.steps(pairs) for training in trainings]
+        make_step = MomentumStep if first.local.optimiser == "sgd" else AdamStep
+        centres = [t.proximal[1] for t in trainings if t.proximal]
+        corrections = [t.correction for t in trainings if t.correction is not None]
+        proximal = (first.proximal[0], centres) if first.proximal else None
+        step = make_step(model, first.local, proximal, corrections or None)
         losses: list[Tensor] = []  # on the device: reading a number in every step would stop the queue
-        for epoch, rows in [(e, rows.to(model.device)) for e, rows in batches(len(examples), local, seed)]:
-            if len(rows) == 1 and needs_pairs(model):
-                continue
-            weights = None if sample_weights is None else sample_weights[rows]
-            batch = Batch(examples, rows, {name: f[rows] for name, f in known.items()}, weights, prepared)
-            value = loss(model, batch)
+        for batch in feed(model, trainings, steps):
+            with model.autocast():
+                value = first.loss(cast(LoadedNetwork, model), batch)  # a stack stands for one network
             step(model.gradient(value))
-            client.work.samples += len(rows)
-            if epoch_losses is not None:
-                done.append((epoch, rows))
+            if first.epoch_losses is not None:
                 losses.append(value.detach())
-    if epoch_losses is not None:
-        epoch_losses.extend(_epoch_means(done, torch.stack(losses).tolist() if losses else []))
-    return prior.removed(model.params(), params, train)
+    for training, own in zip(trainings, steps, strict=True):
+        training.client.work.samples += sum(len(rows) for _, rows in own)
+    if first.epoch_losses is not None:
+        first.epoch_losses.extend(_epoch_means(steps[0], torch.stack(losses).tolist() if losses else []))
+    trained = model.params()
+    return trained if isinstance(trained, list) else [trained]
+
+
+def load(trainings: Sequence[Training]) -> LoadedNetwork | StackedNetwork:
+    """The network with the parameters of one client, or of several, those with most samples first."""
+    first = trainings[0]
+    if len(trainings) == 1:
+        return LoadedNetwork(first.module, first.start, first.train)
+    starts, seeds = [t.start for t in trainings], [t.seed / "training" for t in trainings]
+    return StackedNetwork(first.module, starts, first.train, seeds)
+
+
+def feed(
+    model: LoadedNetwork | StackedNetwork,
+    trainings: Sequence[Training],
+    steps: Sequence[Sequence[tuple[int, Tensor]]],
+) -> Iterator[Batch]:
+    """The batches of every step; what does not change is computed and moved to the device first."""
+    if isinstance(model, StackedNetwork):
+        own = [training.client.train for training in trainings]
+        known = [LoadedNetwork(t.module, t.start, t.train).frozen_features(t.client.train) for t in trainings]
+        given = [t.sample_weights for t in trainings if t.sample_weights is not None]
+        rows_of = [[rows for _, rows in of_client] for of_client in steps]
+        yield from stacked_batches(model, own, rows_of, known, given or None)
+        return
+    (training,), train, local = trainings, trainings[0].client.train, trainings[0].local
+    examples = model.placed(train)
+    known_here = model.frozen_features(train)
+    every_sample = not local.local_steps or local.local_steps * local.batch_size >= len(train)
+    prepared = model.prepared(train) if every_sample else None
+    weights = None if training.sample_weights is None else training.sample_weights.to(model.device)
+    for rows in [rows.to(model.device) for _, rows in steps[0]]:
+        own_weights = None if weights is None else weights[rows]
+        yield Batch(examples, rows, {name: f[rows] for name, f in known_here.items()}, own_weights, prepared)
 
 
 def _noisy_sgd(
@@ -125,7 +188,8 @@ def _noisy_sgd(
     """The same loop over gradients that hide single samples; weight decay and proximal term need no noise."""
     with (seed / "training").ambient():
         model = LoadedNetwork(module, params, train)
-        step = (MomentumStep if local.optimiser == "sgd" else AdamStep)(model, local, proximal)
+        centre = (proximal[0], [proximal[1]]) if proximal else None
+        step = (MomentumStep if local.optimiser == "sgd" else AdamStep)(model, local, centre)
         known = model.frozen_features(client.train)
         part = "/".join(seed.path[len(client.seed.path) :])
         for gradient in noisy_gradients(model, client, local, known, part):
@@ -154,79 +218,6 @@ def batches(n: int, local: LocalTraining, seed: Seed) -> Iterator[tuple[int, Ten
         epoch += 1
 
 
-class OptimiserStep(ABC):
-    """One step on a loaded network's flat vector: weight decay, proximal term and correction, then `move`."""
-
-    def __init__(
-        self,
-        model: LoadedNetwork,
-        local: LocalTraining,
-        proximal: tuple[float, Params] | None = None,
-        correction: Params | None = None,
-    ) -> None:
-        self.model, self.local = model, local
-        self.mu = proximal[0] if proximal else 0.0
-        self.centre = model.working(proximal[1]) if proximal else None
-        self.correction = model.working(correction) if correction is not None else None
-        self.penalty = local.weight_decay if local.optimiser != "adamw" else 0.0
-
-    def __call__(self, gradient: list[Tensor]) -> None:
-        """Apply one gradient, given as one vector for each of the model's spans."""
-        for i, (span, g) in enumerate(zip(self.model.spans, gradient, strict=True)):
-            weights = self.model.vector[span]
-            if self.penalty:
-                g.add_(weights, alpha=self.penalty)
-            if self.centre is not None:
-                g.add_(weights - self.centre[span], alpha=self.mu)
-            if self.correction is not None:
-                g.add_(self.correction[span])
-            self.move(i, weights, g)
-
-    @abstractmethod
-    def move(self, i: int, weights: Tensor, g: Tensor) -> None:
-        """Change the weights of span i in place; g may be kept and changed."""
-
-
-class MomentumStep(OptimiserStep):
-    """torch.optim.SGD with momentum."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.momenta: list[Tensor] = []
-
-    def move(self, i: int, weights: Tensor, g: Tensor) -> None:
-        """v ← m·v + g, w ← w − lr·v; the first v is g."""
-        if self.local.momentum:
-            if len(self.momenta) == i:
-                self.momenta.append(g)
-            else:
-                g = self.momenta[i].mul_(self.local.momentum).add_(g)
-        weights.add_(g, alpha=-self.local.lr)
-
-
-class AdamStep(OptimiserStep):
-    """torch.optim.Adam (weight decay as a penalty) and AdamW (weight decay shrinks the weights directly)."""
-
-    BETAS, EPS = (0.9, 0.999), 1e-8  # torch's defaults
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        sizes = [span.stop - span.start for span in self.model.spans]
-        self.moments = [tuple(torch.zeros(size, device=self.model.device) for _ in "mv") for size in sizes]
-        self.steps = [0] * len(sizes)
-
-    def move(self, i: int, weights: Tensor, g: Tensor) -> None:
-        """w ← w − lr·m̂ / (√v̂ + ε), with bias-corrected means m̂ of the gradient and v̂ of its square."""
-        if self.local.optimiser == "adamw":
-            weights.mul_(1 - self.local.lr * self.local.weight_decay)
-        (first, second), (beta1, beta2) = self.moments[i], self.BETAS
-        self.steps[i] += 1
-        first.lerp_(g, 1 - beta1)
-        second.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        scale1, scale2 = (1 - beta ** self.steps[i] for beta in self.BETAS)
-        weights.addcdiv_(first, second.sqrt().div_(scale2**0.5).add_(self.EPS), value=-self.local.lr / scale1)
-
-
 def count_steps(client: Client, local: LocalTraining, network: str = "single") -> int:
     """How many steps `sgd` takes when it trains everything."""
     pairs = any(
@@ -236,7 +227,7 @@ def count_steps(client: Client, local: LocalTraining, network: str = "single") -
     return sum(1 for _, rows in batches(n, local, client.seed) if len(rows) > pairs) if n else 0
 
 
-def needs_pairs(model: LoadedNetwork) -> bool:
+def needs_pairs(model: LoadedNetwork | StackedNetwork) -> bool:
     """Whether a batch of one sample is an error: batch normalisation has no variance then."""
     return any(
         isinstance(m, torch.nn.modules.batchnorm._BatchNorm) and m.training for m in model.module.modules()

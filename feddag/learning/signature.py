@@ -189,7 +189,7 @@ def data_view(view: str, client: Client, asked: SignatureOptions) -> Subspaces:
     y = held.y
     if client.privacy is not None and view in asked.views and seen.shape[1]:
         told = len([name for name in DATA_VIEWS if name in asked.views])
-        noisy = client.privacy.subspaces(shaped, client, view=view, num_views=told)
+        noisy = client.privacy.subspaces(shaped, client, view=view, num_views=told, sums=view == "shape")
         if noisy is not None:
             return Subspaces(noisy.vectors_PD, noisy.classes_P, noisy.withheld, noisy.errors_P)
         least = max(least, client.privacy.samples_per_vector)

@@ -27,7 +27,7 @@ class SubspacePrivacy:
     """Principal vectors of each class."""
 
     epsilon: Annotated[float, Gt(0), Le(64)] = 2.0  # of all vectors of one signature together
-    dims: Annotated[int, Ge(2), Le(1024)] = 36  # size of the public basis that samples are projected to
+    dims: Annotated[int, Ge(2), Le(1024)] = 16  # size of the public basis that samples are projected to
     vectors: Annotated[int, Ge(1), Le(8)] = 1  # per class; the second one drowns in the noise below n = 1,000
 
 

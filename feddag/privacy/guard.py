@@ -86,11 +86,18 @@ class Guard:
     # -- what tasks ask for ------------------------------------------------------------------------------
 
     def subspaces(
-        self, x: np.ndarray, client: Client, *, view: str = "pixels", num_views: int = 1
+        self,
+        x: np.ndarray,
+        client: Client,
+        *,
+        view: str = "pixels",
+        num_views: int = 1,
+        sums: bool = False,
     ) -> NoisyVectors | None:
         """Noisy principal vectors of samples or of features of them; None where exact ones may leave.
 
-        With several views of the same samples the noise grows, so that all of them cost the same ε.
+        With several views of the same samples the noise grows, so that all of them cost the same ε. `sums`
+        sends the direction of each class's sum instead: for samples that point to all sides.
         """
         if treatment(self.options, Kind.SUBSPACES) != "noise":
             return None
@@ -108,6 +115,7 @@ class Guard:
                 sigma,
                 wanted.vectors,
                 self.noise.generator(f"gram {view}"),
+                sums,
             )
         )
 

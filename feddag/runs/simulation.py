@@ -65,7 +65,7 @@ class Simulation:
             self.prepared.network,
             engine.backend,
             protection,
-            engine.device,
+            engine.computing,
             optimiser=optimiser,
         )
 

@@ -11,7 +11,8 @@ from feddag.core.params import Params
 from feddag.learning.losses import cross_entropy
 from feddag.learning.modules import NOTHING_KNOWN, Batch, LoadedNetwork
 from feddag.learning.one_model import OneModel
-from feddag.learning.sgd import EVERYTHING, MomentumStep, batches
+from feddag.learning.optimisers import MomentumStep
+from feddag.learning.sgd import EVERYTHING, batches
 from tests.algorithms.helpers import fresh
 from tests.contracts.toys import play, toy
 from tests.support.toys import blob_site, toy_client

@@ -11,6 +11,7 @@ from hypothesis.extra.numpy import arrays
 
 from feddag.core.seeds import Seed
 from feddag.privacy.gram import (
+    NoisyVectors,
     cosines,
     expected_error,
     noisy_gram,
@@ -70,6 +71,53 @@ def samples(n: int, d: int = 36) -> np.ndarray:
     return 3 * np.ones(d) / math.sqrt(d) + 0.25 * generator.normal(size=(n, d))
 
 
+@settings(max_examples=80, deadline=None)
+@given(
+    arrays(np.float64, (5, 4), elements=st.floats(-1e6, 1e6)),
+    arrays(np.float64, (1, 4), elements=st.floats(-1e6, 1e6)),
+)
+def test_one_sample_moves_the_sum_by_at_most_one(x_ND: np.ndarray, extra_1D: np.ndarray) -> None:
+    moved = unit_rows(np.concatenate([x_ND, extra_1D])).sum(axis=0) - unit_rows(x_ND).sum(axis=0)
+    assert np.linalg.norm(moved) <= 1 + 1e-9
+
+
+def directions(x: np.ndarray, sigma: float, number: int = 1, sums: bool = True) -> list[NoisyVectors]:
+    y, d = np.zeros(len(x), int), x.shape[1]
+    return [
+        noisy_vectors(x, y, np.array([0]), np.eye(d), sigma, 1, (Seed(4) / k).numpy(), sums)
+        for k in range(number)
+    ]
+
+
+def test_without_noise_the_direction_is_that_of_the_sum() -> None:
+    x = samples(60)
+    (found,) = directions(x, 0.0)
+    total = unit_rows(x).sum(axis=0)
+    np.testing.assert_allclose(found.vectors_PD[0], total / np.linalg.norm(total), atol=1e-6)
+    assert found.errors_P[0] == 0
+
+
+def test_the_known_error_of_a_direction_is_what_the_noise_does() -> None:
+    x = samples(60)
+    (exact,) = directions(x, 0.0)
+    drawn = directions(x, 2.0, 300)
+    turned = [1 - float(found.vectors_PD[0] @ exact.vectors_PD[0]) ** 2 for found in drawn]
+    told = [float(found.errors_P[0]) for found in drawn]
+    assert np.mean(turned) == pytest.approx(np.mean(told), rel=0.1)
+
+
+def test_where_samples_point_to_all_sides_the_sum_survives_noise_better_than_the_first_vector() -> None:
+    generator = Seed(9).numpy()
+    x = 0.35 * np.eye(16)[0] + generator.normal(size=(100, 16)) / 4  # hardly one direction
+
+    def error(sums: bool) -> float:
+        (exact,) = directions(x, 0.0, sums=sums)
+        drawn = directions(x, 3.5, 60, sums)
+        return float(np.mean([1 - float(f.vectors_PD[0] @ exact.vectors_PD[0]) ** 2 for f in drawn]))
+
+    assert error(sums=True) < error(sums=False) / 2
+
+
 def test_without_noise_the_vector_is_the_exact_one() -> None:
     x = samples(60)
     found = noisy_vectors(x, np.zeros(60, int), np.array([0]), np.eye(36), 0.0, 1, Seed(0).numpy())
@@ -96,3 +144,8 @@ def test_a_class_without_samples_is_known_to_be_noise() -> None:
     assert found.classes_P.tolist() == [2]
     assert found.errors_P[0] > 0.5
     assert expected_error(2.0, 36, 80) == pytest.approx(4 * 35 / (2 * 6400))
+
+
+@pytest.mark.parametrize("value", [5e-324, 1e-310, 1e-200, 0.0])
+def test_rows_too_short_to_be_scaled_are_zeros_and_never_longer_than_one(value: float) -> None:
+    assert not unit_rows(np.full((1, 4), value)).any()

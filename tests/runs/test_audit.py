@@ -43,8 +43,8 @@ def test_at_level_private_the_audit_passes(private: Audit) -> None:
 def test_with_the_noise_taken_away_the_audit_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     real = guards.noisy_vectors
 
-    def silent(x, y, present, basis, sigma, vectors, generator):
-        return real(x, y, np.unique(y), basis, 0.0, vectors, generator)
+    def silent(x, y, present, basis, sigma, vectors, generator, sums):
+        return real(x, y, np.unique(y), basis, 0.0, vectors, generator, sums)
 
     monkeypatch.setattr(guards, "noisy_vectors", silent)
     monkeypatch.setattr(guards, "noisy_counts", lambda counts, epsilon, generator: counts)

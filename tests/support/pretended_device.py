@@ -76,6 +76,6 @@ def pretended_device(monkeypatch: Any) -> Iterator[PretendedDevice]:
     monkeypatch.setattr(torch.Tensor, "to", to)
     monkeypatch.setattr(torch.Tensor, "cpu", cpu)
     monkeypatch.setattr(torch.Tensor, "numpy", numpy)
-    monkeypatch.setattr("feddag.engines.perform.find_device", lambda name: DEVICE)
+    monkeypatch.setattr("feddag.learning.devices.find_device", lambda name: DEVICE)
     with mode:
         yield mode

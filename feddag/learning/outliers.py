@@ -2,21 +2,14 @@
 """What a client that resembles nobody is served: its own validation samples choose."""
 
 from dataclasses import replace
-from typing import Protocol
+from typing import Any
 
 from feddag.core.averaging import mean
 from feddag.core.deployment import Deployment, LocalTraining
-from feddag.core.params import Params
-from feddag.learning.shared_start import Sharers, label_counts
+from feddag.learning.shared_start import label_counts
 
 
-class Served(Sharers, Protocol):
-    """A state with one model for each cluster."""
-
-    models: tuple[Params, ...]
-
-
-def offered(served: Deployment, state: Served, local: LocalTraining) -> Deployment:
+def offered(served: Deployment, state: Any, local: LocalTraining) -> Deployment:
     """The nearest cluster's model as it is, or trained on the client's own data, or the mean of all clusters.
 
     The client takes the one with the least loss on its validation samples, which it tells nobody.

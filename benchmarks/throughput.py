@@ -55,6 +55,7 @@ class Run:
     batch_size: int
     repeat: int
     startup_seconds: float
+    startup_processor: float  # of all processes, in seconds
     first_round_seconds: float
     round_seconds: list[float]
     samples_per_second: list[float]
@@ -214,6 +215,7 @@ def measure(contender: str, python: Path, plan: Plan, repeat: int, data: Path, t
         batch_size=plan.batch_size,
         repeat=repeat,
         startup_seconds=events["ready"][0]["seconds"],
+        startup_processor=events["ready"][0]["processor_seconds"],
         first_round_seconds=rounds[0]["seconds"],
         round_seconds=[line["seconds"] for line in rounds],
         samples_per_second=[line["samples"] / line["seconds"] for line in rounds],

@@ -26,12 +26,13 @@ from feddag.runs.driver import Driver
 from feddag.runs.events import EventLog
 from feddag.runs.simulate import SimulationFacts, build
 
+SPENT = 2  # rounds in which FedDAG does nothing, because it has trained at the start
 MODELS = {"w1": "lenet", "w2": "conv3"}
 
 
 def client_id(client: int) -> str:
     """Ids that sort like the clients' numbers."""
-    return f"client-{client:05d}"
+    return f"client-{client:06d}"
 
 
 def make_federation(plan: Plan) -> Federation:
@@ -54,9 +55,9 @@ def make_experiment(plan: Plan, backend: str) -> Experiment:
         num_clients=plan.data.num_clients,
         fraction_train=len(plan.data.cohorts[0]) / plan.data.num_clients,
         # The last round is always evaluated: with one more than we run, none is.
-        num_rounds=plan.rounds + 1,
+        num_rounds=SPENT + plan.rounds + 1,
         model=MODELS[plan.workload],
-        algorithm=AlgorithmConfig(name="fedavg"),
+        algorithm=AlgorithmConfig(name=plan.algorithm),
         training=LocalTraining(
             local_epochs=plan.local_epochs,
             batch_size=plan.batch_size,
@@ -64,7 +65,7 @@ def make_experiment(plan: Plan, backend: str) -> Experiment:
             momentum=plan.momentum,
             weight_decay=plan.weight_decay,
         ),
-        evaluation=EvaluationConfig(every=plan.rounds + 1),
+        evaluation=EvaluationConfig(every=SPENT + plan.rounds + 1),
         engine=EngineConfig(name="process", workers=plan.workers, quorum=1.0, backend=backend),
         seed=plan.seed,
     )
@@ -74,13 +75,14 @@ class SharedCohorts(Driver):
     """The ordinary driver with the workload's cohorts instead of drawn ones."""
 
     cohorts: list[list[int]]
+    now: int = 0
 
     def server(self, round_: int, clients: list[str], purpose: str = "round") -> Server:
         """What the algorithm sees in one round."""
         server = super().server(round_, clients, purpose)
         if round_ == 0:
             return server
-        return replace(server, cohort=tuple(client_id(client) for client in self.cohorts[round_ - 1]))
+        return replace(server, cohort=tuple(client_id(client) for client in self.cohorts[self.now]))
 
 
 def main(path: str, backend: str) -> None:
@@ -98,16 +100,20 @@ def main(path: str, backend: str) -> None:
         )
         driver.cohorts = plan.data.cohorts
         try:
-            driver.run_round(0)
-            reporter.ready(feddag=version("feddag"), torch=version("torch"))
-            for round_ in range(1, plan.rounds + 1):
+            spent = SPENT if plan.algorithm == "feddag" else 0
+            for round_ in range(spent + 1):
                 driver.run_round(round_)
+            reporter.ready(feddag=version("feddag"), torch=version("torch"))
+            for driver.now in range(plan.rounds):
+                driver.run_round(spent + 1 + driver.now)
                 reporter.round_done()
         finally:
             engine.close()
             log.close()
-    model = LoadedNetwork(simulation.site.network("single"), driver.state.params).module
-    reporter.finished(model)
+    single = plan.algorithm != "feddag"
+    params = driver.state.params if single else driver.state.models[0]
+    network = simulation.site.network("single" if single else "dual")
+    reporter.finished(LoadedNetwork(network, params).module)
 
 
 if __name__ == "__main__":

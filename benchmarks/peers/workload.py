@@ -60,6 +60,7 @@ class Plan:
     lr: float = 0.01
     momentum: float = 0.5
     weight_decay: float = 1e-4
+    algorithm: str = "fedavg"  # of ours
 
     def save(self, path: Path) -> None:
         """Write this plan as JSON."""
@@ -246,8 +247,11 @@ def prepare(name: str, root: Path, seed: int) -> Path:
 
 
 def prepare_scaled(num_clients: int, samples: int, share: float, root: Path, seed: int) -> Path:
-    """Any number of w1 clients with equally many images each, drawn from the same pool with repetition."""
-    folder = root / f"w1-{num_clients}-clients-of-{samples}-seed{seed}"
+    """Any number of w1 clients with equally many images each, drawn from the same pool with repetition.
+
+    There are five kinds of clients, with two classes each.
+    """
+    folder = root / f"w1-{num_clients}-clients-of-{samples}-{share:g}-seed{seed}"
     if (folder / "made.json").exists():
         return folder
     folder.mkdir(parents=True, exist_ok=True)
@@ -256,8 +260,9 @@ def prepare_scaled(num_clients: int, samples: int, share: float, root: Path, see
         (folder / f"{name}.npy").unlink(missing_ok=True)
         (folder / f"{name}.npy").symlink_to((pool / f"{name}.npy").resolve())
     random = np.random.default_rng([seed, num_clients])
-    available = len(np.load(folder / "labels.npy"))
-    clients = [random.choice(available, samples, replace=False) for _ in range(num_clients)]
+    kinds = np.load(folder / "labels.npy") // 2
+    rows = [np.flatnonzero(kinds == kind) for kind in range(5)]
+    clients = [random.choice(rows[i % 5], samples, replace=False) for i in range(num_clients)]
     cohorts = draw_cohorts(num_clients, max(1, round(share * num_clients)), random)
     write_clients(folder, clients, cohorts)
     (folder / "made.json").write_text(json.dumps({"source": "images of w1, drawn with repetition"}))

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import numpy as np
+import scipy
 import torch
 from annotated_types import Ge, Gt, Le
-from scipy.sparse.csgraph import shortest_path
-from scipy.spatial.distance import cdist
 
 from feddag.core.algorithm import Server, algorithm, broadcast
 from feddag.core.averaging import add_mean
@@ -76,13 +75,17 @@ def embed_noise(request: EmbedNoise, client: Client) -> Embedding:
 def graph_distances(embeddings_NF: np.ndarray) -> np.ndarray:
     """Shortest paths between clients whose similar neighbours are near, scaled to [0, 1]."""
     # scipy gives the square root, in nats; the divergence is meant in bits
-    divergence_NN = cdist(embeddings_NF, embeddings_NF, "jensenshannon") ** 2 / np.log(2)
+    divergence_NN = scipy.spatial.distance.cdist(embeddings_NF, embeddings_NF, "jensenshannon") ** 2 / np.log(
+        2
+    )
     similarity_NN = 1 / (1 + np.nan_to_num(divergence_NN))
     spread = max(float(np.ptp(similarity_NN)), 1e-30)
     similarity_NN = 1 - (similarity_NN.max() - similarity_NN) / spread
     lengths_NN = np.where(similarity_NN > EDGE, np.exp(-(similarity_NN**2) / WIDTH), np.inf)
     np.fill_diagonal(lengths_NN, 0)
-    paths_NN = shortest_path(np.where(np.isinf(lengths_NN), 0, lengths_NN), method="D", directed=False)
+    paths_NN = scipy.sparse.csgraph.shortest_path(
+        np.where(np.isinf(lengths_NN), 0, lengths_NN), method="D", directed=False
+    )
     reachable = np.isfinite(paths_NN)
     longest = paths_NN[reachable].max(initial=0)
     return np.where(reachable, paths_NN / longest if longest else 0, 1)

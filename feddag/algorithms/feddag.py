@@ -14,7 +14,6 @@ from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
 from feddag.clustering.options import ClusteringOptions, GraphOptions
@@ -29,20 +28,13 @@ from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.core.message import message, public
 from feddag.core.params import Params
+from feddag.learning import following
 from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
-from feddag.learning.following import (
-    FollowOptions,
-    active_sources,
-    answer_drift,
-    forget,
-    settle,
-    take_in,
-    who_is_there,
-)
 from feddag.learning.outliers import offered
 from feddag.learning.presets import FORMER, PRESETS
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
+from feddag.learning.signatures import SignatureReader, Unsigned, comparable
 from feddag.learning.train import train, train_own
 
 GROUPS: dict[str, Any] = {"signature": SignatureOptions, "clustering": ClusteringOptions}
@@ -64,6 +56,7 @@ class State:
     changed: tuple[str, ...] = ()  # clients that joined, moved or fit badly since the clustering
     settled: int = 0  # the round in which the clusters were last looked at
     sharing: tuple[int, ...] = ()  # the clusters whose models are still averaged (`shared_start`)
+    unsigned: Unsigned | None = None  # of very many clients: those whose signatures are not kept, too
     empty: dict[str, int] | None = None  # cluster of which nobody is there → since which round
 
 
@@ -77,7 +70,7 @@ class FedDAG:
     clustering_options: Annotated[ClusteringOptions, Field(alias="clustering")] = ClusteringOptions()
     graph: GraphOptions = GraphOptions()
     encoders: EncoderOptions = EncoderOptions()
-    follow: FollowOptions = FollowOptions()
+    follow: following.FollowOptions = following.FollowOptions()
     shared_start: SharedStartOptions = SharedStartOptions()
     # what clients that resemble nobody are served: the best by validation, or the nearest cluster's model
     outliers: Literal["validation", "cluster"] = "validation"
@@ -109,26 +102,22 @@ class FedDAG:
         """Signatures of all clients, clusters, complementarity graph, warm-started models."""
         start, mask = server.initial_params(), (server.seed / "sketch").integer()
         request = self.signature_request(start, mask, keep=self.encoders.primary_start == "warm")
-        signatures = server.ask(sign, broadcast(request, server.clients))
-        found = cluster_signatures(items_of(signatures), self.clustering_options, self.graph, seed=mask)
-        clusters = Clusters.from_labels(list(signatures), found.labels_N)
+        reader = SignatureReader(server, request)
+        found = cluster_signatures(reader, self.clustering_options, self.graph, seed=mask)
+        clusters = reader.clusters(found)
         # Without sharing (FedDAG†) each cluster is its own source.
         sources = found.sources() if self.encoders.sharing else tuple((z,) for z in range(found.count))
-        server.note(
-            num_clusters=len(clusters),
-            sizes=[len(members) for members in clusters.members],
-            **found.notes(list(signatures)),
-            withheld=sum(s.withheld for s in signatures.values()),
-        )
+        server.note(**reader.notes(found))
         state = State(
             clusters=clusters,
-            models=start_models(server, clusters, sources, self.encoders),
+            models=start_models(server, clusters, sources, self.encoders, reader.signed, found.opened_from),
             sources=sources,
-            signatures=signatures,
+            signatures=reader.kept(found),
             start=start,
             mask=mask,
-            frame=found.frame,
-            tree=KeptTree.of(signatures, found),
+            frame=found.kept_frame,
+            tree=KeptTree.of(reader.names(found), found),
+            unsigned=reader.unsigned(found),
             sharing=tuple(range(found.count)) if self.shared_start.rounds and found.count > 1 else (),
         )
         return share(state, state.models, None, self.encoders.network, self.shared_start, server)
@@ -146,12 +135,12 @@ class FedDAG:
         """All clusters start from the same snapshot of all models, so the order of clusters has no effect."""
         if server.spent(self.warmup(self.encoders.primary_start == "warm")):
             return state
-        unsigned = tuple(c for c in server.cohort if c not in state.signatures)
+        unsigned = tuple(c for c in server.cohort if c not in state.clusters)
         if unsigned:  # they did not answer at the start
             state = self.onboard(state, unsigned, server)
-        state = who_is_there(state, server)
+        state = following.who_is_there(state, server)
         labels, models = state.clusters.labels(), state.models
-        sources = active_sources(state, self.follow.idle, server.round)
+        sources = following.active_sources(state, self.follow.idle, server.round)
         cohort = [c for c in server.cohort if c in labels]
         if self.encoders.count == 1:
             trained: Any = server.ask_mean(train, train_own(models, labels, cohort, self.local), labels)
@@ -165,15 +154,14 @@ class FedDAG:
 
     def deploy(self, state: State, client: str) -> Deployment:
         """The model of the client's cluster; of the largest cluster for a client that never signed."""
-        sizes = [len(members) for members in state.clusters.members]
-        z = state.clusters.labels().get(client, int(np.argmax(sizes)))
+        z = state.clusters.of(client) if client in state.clusters else state.clusters.largest
         served = Deployment(models=(state.models[z],), network=self.encoders.network)
         alone = self.outliers == "validation" and client in state.tree.unlike
         return offered(served, state, self.local) if alone else served
 
     def clustering(self, state: State) -> Clustering:
         """The clusters in use, and what they were decided by; angles are measured again, nothing else."""
-        items = items_of(state.signatures)
+        items, others = items_of(state.signatures), state.unsigned
         return Clustering(
             clusters=state.clusters,
             how=self.clustering_options.describe(bool(state.tree.splits)),
@@ -185,29 +173,30 @@ class FedDAG:
             splits=state.tree.shown_splits(),
             unlike=state.tree.unlike,
             sources=state.sources,
-            withheld=sum(s.withheld for s in state.signatures.values()),
+            withheld=others.withheld if others else sum(s.withheld for s in state.signatures.values()),
+            sampled=others.sampled() if others else None,
         )
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
         """Newcomers sign from the stored start and mask; old clients stay in their clusters."""
-        unsigned = [c for c in newcomers if c not in state.signatures]  # who signed before keeps its cluster
+        unsigned = [c for c in newcomers if c not in state.clusters]  # who signed before keeps its cluster
         signed = self.signed(state, unsigned, server)
-        return take_in(state, signed, self, server) if signed else state
+        return following.take_in(state, signed, self, server) if signed else state
 
     def signed(self, state: State, clients: Iterable[str], server: Server) -> dict[str, Signature]:
         """Fresh signatures, comparable with those of the start."""
         request = self.signature_request(state.start, state.mask, keep=False)
-        return server.ask(sign, broadcast(request, clients), quorum=0.0)
+        return server.ask(sign, broadcast(comparable(request, state), clients), quorum=0.0)
 
     def depart(self, state: State, gone: tuple[str, ...], server: Server) -> State:
         """Who leaves keeps its place, unless signatures are to be forgotten."""
-        return forget(state, gone) if self.follow.forget else state
+        return following.forget(state, gone) if self.follow.forget else state
 
     def drifted(self, state: State, alarmed: tuple[str, ...], server: Server) -> State:
         """Clients whose data changed sign again and are placed; a storm is one re-clustering."""
-        signed = self.signed(state, [c for c in alarmed if c in state.signatures], server)
-        return answer_drift(state, signed, self, server)
+        signed = self.signed(state, [c for c in alarmed if c in state.clusters], server)
+        return following.answer_drift(state, signed, self, server)
 
     def settle(self, state: State, server: Server) -> State:
         """After enough change, the whole choice of clusters again; accepted only with evidence."""
-        return settle(state, self, server)
+        return following.settle(state, self, server)

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Annotated, ClassVar
 
 import numpy as np
+import scipy
 from annotated_types import Ge, Gt
-from scipy.spatial.distance import cdist
 
 from feddag.clustering.spectral import davies_bouldin, spectral_embedding, spectral_labels
 from feddag.core.algorithm import Server, algorithm, broadcast, place_cohort
@@ -91,7 +91,11 @@ def affinity(interactions_CC: np.ndarray, gamma: float) -> np.ndarray:
     seen = (seen - seen.min()) / max(float(np.ptp(seen)), 1e-30)
     own = np.diag(seen)
     # ‖v_i − v_j‖² over all entries but the i-th and the j-th
-    distances = cdist(seen, seen, "sqeuclidean") - (own[:, None] - seen.T) ** 2 - (seen - own[None, :]) ** 2
+    distances = (
+        scipy.spatial.distance.cdist(seen, seen, "sqeuclidean")
+        - (own[:, None] - seen.T) ** 2
+        - (seen - own[None, :]) ** 2
+    )
     np.fill_diagonal(distances, 0)
     return np.exp(-gamma * np.maximum(distances, 0))
 

@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from feddag.clustering.agglomerative import agreement
 from feddag.clustering.arrays import FloatArray, IntArray
@@ -60,7 +60,7 @@ def stability(
 def renumbered(new_N: IntArray, old_N: IntArray, weights_N: FloatArray) -> IntArray:
     """The new labels with the numbers of the old clusters they overlap most with; other ones come last."""
     overlap = overlaps(new_N, old_N, weights_N)
-    rows, columns = linear_sum_assignment(-overlap)
+    rows, columns = scipy.optimize.linear_sum_assignment(-overlap)
     heir = {int(k): int(z) for k, z in zip(rows, columns, strict=True) if overlap[k, z] > 0}
     order = sorted(range(len(overlap)), key=lambda k: (k not in heir, heir.get(k, k)))
     place = np.empty(len(order), dtype=np.int64)

@@ -2,8 +2,8 @@
 """Hierarchical clustering of a distance matrix: one linkage, and cuts of it."""
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.cluster.hierarchy import linkage
 
 from feddag.clustering.arrays import FloatArray, IntArray, canonical_labels, off_diagonal
 from feddag.clustering.options import Linkage
@@ -19,7 +19,7 @@ def link(distances_NN: FloatArray, method: Linkage = "average") -> FloatArray:
     for row in off_diagonal(distances_NN):
         condensed[start : start + len(row)] = row
         start += len(row)
-    return linkage(condensed, method=method)
+    return scipy.cluster.hierarchy.linkage(condensed, method=method)
 
 
 def cut(linkage_matrix: FloatArray, threshold: float) -> IntArray:

@@ -142,10 +142,12 @@ def complementarity_graph(
     *,
     options: GraphOptions | None = None,
     distances_NN: FloatArray | None = None,
+    apart_ZZ: FloatArray | None = None,
 ) -> ComplementarityGraph:
     """The best sources of every cluster (Eqs. 12 and 14); with Z clusters at most Z - 1, never itself.
 
-    Equal scores are decided by the least mean distance between the clusters, then by the lower number.
+    Equal scores are decided by the least mean distance between the clusters (`apart_ZZ`, or the mean of
+    `distances_NN`), then by the lower number.
     """
     options = options or GraphOptions()
     demand_ZC, supply_ZC = cluster_demand_and_supply(
@@ -156,7 +158,8 @@ def complementarity_graph(
         alignment_ZZC = np.ones((count, count, demand_ZC.shape[1]))
     scores_ZZ = np.einsum("pc,qc,pqc->pq", demand_ZC, supply_ZC, alignment_ZZC)
     np.fill_diagonal(scores_ZZ, -np.inf)
-    apart_ZZ = np.zeros((count, count)) if distances_NN is None else mean_between(distances_NN, labels_N)
+    if apart_ZZ is None:
+        apart_ZZ = np.zeros((count, count)) if distances_NN is None else mean_between(distances_NN, labels_N)
     learners, sources = [], []
     for p in range(count):
         # Rounding noise must not decide between equal scores, so compare twelve digits.

@@ -106,18 +106,22 @@ def best_split(view: ViewMatrix, members: IntArray, options: ClusteringOptions) 
     weakest, apart = weakest_part(inner, parts), separation(view, members, parts)
     if weakest < rule.together:
         return None
+    floor, together, margin = rule.clear_floor, rule.clear_together, rule.clear_margin
+    if whole and len(members) < rule.few:
+        floor, together, margin = rule.floor, rule.few_together, rule.margin
+    enough = rule.separation + rule.few_items / len(members)
+    clear = silhouette >= floor and weakest >= together and apart >= enough
     generator = np.random.default_rng(rule.seed)  # its own, so that what a view says depends on no other view
+    # Asked first, because many clouds cost more.
+    if not clear and confirmed(view, members, min_size, options, generator) < rule.certainty:
+        return None
     limit = silhouette - rule.margin
     reached_R = cloud_silhouettes(inner, rule.clouds, min_size, options.linkage, generator, until=limit)
     clouds = float(reached_R.max(initial=0))
     if clouds >= limit:
         return None
-    floor, together, margin = rule.clear_floor, rule.clear_together, rule.clear_margin
-    if whole and len(members) < rule.few:
-        floor, together, margin = rule.floor, rule.few_together, rule.margin
-    enough = rule.separation + rule.few_items / len(members)
-    clear = silhouette >= max(floor, clouds + margin) and weakest >= together and apart >= enough
-    if not clear and confirmed(view, members, min_size, options, generator) < rule.certainty:
+    clear_of_clouds = not clear or silhouette >= clouds + margin
+    if not clear_of_clouds and confirmed(view, members, min_size, options, generator) < rule.certainty:
         return None
     return Split(
         members=members,

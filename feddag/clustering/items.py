@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -54,6 +55,16 @@ class Items:
         ]
         sketches_NK = None if self.sketches_NK is None else self.sketches_NK[some]
         return Items(picked[0], self.counts_NC[some], sketches_NK, *picked[1:])
+
+    @classmethod
+    def joined(cls, parts: Sequence["Items"]) -> "Items":
+        """The items of all parts, one after the other; a view that one part lacks is left out."""
+        sketches = [part.sketches_NK for part in parts if part.sketches_NK is not None]
+        views = [[part.class_vectors(view) for part in parts] for view in ("pixels", "shape", "texture")]
+        told = [tuple(chain(*of_view)) if all(map(len, of_view)) else () for of_view in views]
+        counts_NC = np.concatenate([part.counts_NC for part in parts])
+        together_NK = np.concatenate(sketches) if len(sketches) == len(parts) else None
+        return cls(told[0], counts_NC, together_NK, *told[1:])
 
     @property
     def num_classes(self) -> int:

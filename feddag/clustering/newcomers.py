@@ -43,7 +43,14 @@ def place_newcomers(
     everyone = np.block([[distances_NN, distances_MN.T], [distances_MN, among_MM]])
     groups = cut(link(everyone.astype(np.float64), frame.options.linkage), threshold)
     n, count = len(labels_N), int(labels_N.max(initial=-1)) + 1
-    near_MZ = np.stack([distances_MN[:, labels_N == z].mean(axis=1) for z in range(count)], axis=1)
+    far_M = np.full(len(new), np.inf)  # from a cluster none of whose members is known
+    near_MZ = np.stack(
+        [
+            distances_MN[:, labels_N == z].mean(axis=1) if (labels_N == z).any() else far_M
+            for z in range(count)
+        ],
+        axis=1,
+    )
     nearest_M = near_MZ.argmin(axis=1)
     labels: list[int] = []
     opened: dict[int, int] = {}

@@ -94,6 +94,7 @@ class ClusteringOptions:
     thresholds: tuple[float, ...] = GRID  # the cuts that are scored
     loss: LossWeights = LossWeights()
     structure: StructureRule = StructureRule()
+    landmarks: Annotated[int, Ge(0)] = 2000  # of more items so many are clustered, others placed; 0: never
 
     def __post_init__(self) -> None:
         """Refuse values that have no meaning."""

@@ -29,15 +29,24 @@ def unlike_anyone(views: Sequence[ViewMatrix], labels_N: IntArray) -> np.ndarray
     for view in views:
         distances_NN = view.distances_NN if view.sines_NN is None else view.sines_NN
         nearest_N, typical_N = _nearest_cluster(distances_NN, labels_N)
-        if view.sines_NN is None or view.errors_N is None:
-            unlike_N |= (nearest_N > OTHER_LABELS) & (nearest_N > TIMES * typical_N)
-            continue
-        tells_N = view.errors_N > 0
-        error_N = np.maximum(view.errors_N, view.typical_error)
-        noise = view.typical_error  # it was added to every pair
-        far_N = nearest_N - typical_N > FAR * error_N
-        unlike_N |= tells_N & far_N & (nearest_N - noise > TIMES * np.maximum(typical_N - noise, 0))
+        told = None if view.sines_NN is None else view.errors_N
+        unlike_N |= far_from_all(nearest_N, typical_N, told, view.typical_error)
     return unlike_N
+
+
+def far_from_all(
+    nearest_N: FloatArray, typical_N: FloatArray, errors_N: FloatArray | None, typical_error: float
+) -> np.ndarray:
+    """Whether items are much farther from the nearest cluster than its typical member is.
+
+    Distances are sin² with errors, or those of labels, which have no errors.
+    """
+    if errors_N is None:
+        return (nearest_N > OTHER_LABELS) & (nearest_N > TIMES * typical_N)
+    error_N = np.maximum(errors_N, typical_error)
+    noise = typical_error  # it was added to every pair
+    far_N = nearest_N - typical_N > FAR * error_N
+    return (errors_N > 0) & far_N & (nearest_N - noise > TIMES * np.maximum(typical_N - noise, 0))
 
 
 def _nearest_cluster(distances_NN: FloatArray, labels_N: IntArray) -> tuple[FloatArray, FloatArray]:

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,8 +19,12 @@ from feddag.clustering.cut import Cut, choose_cut
 from feddag.clustering.items import Items
 from feddag.clustering.options import ClusteringOptions, GraphOptions
 from feddag.clustering.outliers import unlike_anyone
+from feddag.clustering.placing import Everyone
 from feddag.clustering.proximity import Frame, fuse_views, measure
 from feddag.clustering.views import fused, unfitted_views, weighted
+
+if TYPE_CHECKING:
+    from feddag.clustering.landmarks import ItemReader
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,23 @@ class ClusteringResult:
     """Fusion `views`: which view split what."""
     unlike_N: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=bool))
     """Whether an item resembles nobody; it was put into the nearest cluster."""
+    everyone: Everyone | None = None
+    """Of very many items: all of them. Frame, distances, cut and splits are then those of the landmarks."""
 
     @property
     def labels_N(self) -> IntArray:
         """The cluster of each item."""
-        return self.cut.labels_N
+        return self.cut.labels_N if self.everyone is None else self.everyone.labels_N
+
+    @property
+    def kept_frame(self) -> Frame:
+        """The frame of the items that newcomers are compared with: all, or the anchors."""
+        return self.frame if self.everyone is None else self.everyone.anchors.frame
+
+    @property
+    def opened_from(self) -> dict[int, int]:
+        """For each cluster that no landmark is in, the nearest one that has landmarks."""
+        return {} if self.everyone is None else self.everyone.opened_from
 
     def sources(self) -> tuple[tuple[int, ...], ...]:
         """For each cluster, the clusters that it learns from; the only cluster learns from itself."""
@@ -54,25 +70,40 @@ class ClusteringResult:
             "threshold": self.cut.threshold,
             "views": {fit.name: round(fit.weight, 3) for fit in self.frame.fits},
             "unlike": [name for name, alone in zip(names, self.unlike_N, strict=True) if alone],
+            **({} if self.everyone is None else {"landmarks": len(self.everyone.landmarks)}),
         }
 
     @property
     def count(self) -> int:
         """Number of clusters."""
-        return self.cut.count
+        return self.cut.count if self.everyone is None else self.everyone.anchors.count
 
 
 def cluster_signatures(
-    items: Items,
+    items: "Items | ItemReader",
     options: ClusteringOptions | None = None,
     graph_options: GraphOptions | None = None,
     seed: int = 0,
 ) -> ClusteringResult:
     """Angles (Eqs. 3-6), fusion (Eqs. 7-8), clusters (Eqs. 9-10) and graph (Eqs. 11-14) of N items.
 
-    `seed` belongs to the MLP gate and to the samples that are drawn from very many items.
+    `seed` belongs to the MLP gate and to the samples that are drawn from very many items. Of more items than
+    `options.landmarks` so many are clustered, and all others are placed: see `landmarks.py`.
     """
+    from feddag.clustering.landmarks import InMemory, cluster_with_landmarks  # it uses this module
+
     options, graph_options = options or ClusteringOptions(), graph_options or GraphOptions()
+    reader = InMemory(items) if isinstance(items, Items) else items
+    if 0 < options.landmarks < len(reader):
+        return cluster_with_landmarks(reader, options, graph_options, seed)
+    whole = items if isinstance(items, Items) else reader.read(np.arange(len(reader)), None)[1]
+    return cluster_whole(whole, options, graph_options, seed)
+
+
+def cluster_whole(
+    items: Items, options: ClusteringOptions, graph_options: GraphOptions, seed: int = 0
+) -> ClusteringResult:
+    """`cluster_signatures` of items that are all compared with each other."""
     kept = KeptAngles() if graph_options.alignment and items.views() else None
     splits: tuple[Split, ...] = ()
     unlike_N = np.zeros(len(items), dtype=bool)

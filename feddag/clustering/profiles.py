@@ -2,7 +2,7 @@
 """Profiles (CFL-GP): what training at K models changes for N clients, D coordinates each; their clusters."""
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
+import scipy
 
 from feddag.clustering.arrays import FloatArray, IntArray
 from feddag.clustering.spectral import kmeans_labels
@@ -56,5 +56,5 @@ def matched_labels(labels_N: IntArray, former_N: IntArray, num_clusters: int) ->
     """Labels renamed to agree with the former ones as often as possible (Hungarian method)."""
     overlap = np.zeros((num_clusters, num_clusters))
     np.add.at(overlap, (labels_N, former_N), 1)
-    _, names = linear_sum_assignment(overlap, maximize=True)
+    _, names = scipy.optimize.linear_sum_assignment(overlap, maximize=True)
     return names[labels_N]

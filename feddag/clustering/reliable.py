@@ -117,18 +117,7 @@ class ReliableAngles:
 
     def newcomers(self, new: Items, old: Items) -> "ReliableAngles":
         """The noise of new items, estimated from their nearest old neighbours."""
-        sizes_MC, sizes_NC = self._sizes(new), self._sizes(old)
-        levels_MC = np.full(sizes_MC.shape, MAX_NOISE, dtype=np.float32)
-        errors_MC, errors_NC = new.known_errors(self.view), old.known_errors(self.view)
-        for label, blocks in self._blocks(new, old):
-            known_N = self.levels_NC[:, label][self._tells(old)[:, label]]
-            errors, sizes = (
-                (errors_MC[:, label], errors_NC[:, label]),
-                (sizes_MC[:, label], sizes_NC[:, label]),
-            )
-            levels_MC[:, label] = self._levels(blocks, *sizes, errors, known_N)
-        of_new = replace(self, levels_NC=levels_MC)
-        return replace(of_new, errors_N=of_new._errors(new))
+        return self.measured(new, old)[0]
 
     def joined(self, newcomers: "ReliableAngles") -> "ReliableAngles":
         """The noise of old and new items together."""
@@ -140,30 +129,38 @@ class ReliableAngles:
 
     def between(self, new: Items, old: Items, of_new: "ReliableAngles | None" = None) -> FloatArray:
         """Angles of M new items to N old ones, in degrees; `of_new` is the noise of the new items."""
-        of_new = of_new or self.newcomers(new, old)
+        return self.measured(new, old, of_new)[1]
+
+    def measured(
+        self, new: Items, old: Items, of_new: "ReliableAngles | None" = None
+    ) -> tuple["ReliableAngles", FloatArray]:
+        """The noise of M new items (estimated where it is not given), and their angles to N old ones."""
         total_MN = np.zeros((len(new), len(old)), dtype=np.float32)
         evidence_MN = np.zeros_like(total_MN)
         sizes_MC, sizes_NC = self._sizes(new), self._sizes(old)
-        noise_MC, noise_NC = of_new.levels_NC / sizes_MC, self.levels_NC / sizes_NC
+        unknown_MC = np.full(sizes_MC.shape, MAX_NOISE, dtype=np.float32)
+        levels_MC = unknown_MC if of_new is None else of_new.levels_NC
         errors_MC, errors_NC = new.known_errors(self.view), old.known_errors(self.view)
+        tells_NC = self._tells(old)
         for label, blocks in self._blocks(new, old):
             errors = errors_MC[:, label], errors_NC[:, label]
+            if of_new is None:
+                known_N = self.levels_NC[tells_NC[:, label], label]
+                sizes = sizes_MC[:, label], sizes_NC[:, label]
+                levels_MC[:, label] = self._levels(blocks, *sizes, errors, known_N)
+            noise_M = levels_MC[:, label] / sizes_MC[:, label]
+            noise_N = self.levels_NC[:, label] / sizes_NC[:, label]
             for block in blocks:
-                _add(
-                    total_MN,
-                    evidence_MN,
-                    block,
-                    noise_MC[:, label],
-                    noise_NC[:, label],
-                    errors,
-                    self._least_noise,
-                )
+                _add(total_MN, evidence_MN, block, noise_M, noise_N, errors, self._least_noise)
         if self.shared_only:
             _finish_shared(total_MN, evidence_MN, self.typical_error, self.unknown)
         else:
             held = sizes_MC * new.present(), sizes_NC * old.present()
             _finish(total_MN, evidence_MN, self.typical_error, *held)
-        return total_MN
+        if of_new is None:
+            of_new = replace(self, levels_NC=levels_MC)
+            of_new = replace(of_new, errors_N=of_new._errors(new))
+        return of_new, total_MN
 
     def _blocks(
         self, rows: Items, columns: Items | None, only: Sequence[int] | None = None

@@ -5,9 +5,8 @@ from dataclasses import dataclass, field
 from math import ceil
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
-from scipy.linalg import eigh
-from scipy.sparse.linalg import svds
 
 from feddag.clustering.arrays import FloatArray, IntArray
 from feddag.clustering.options import SvdMethod
@@ -123,7 +122,7 @@ def _by_gram(x_ND: FloatArray, p: int) -> tuple[FloatArray, FloatArray]:
     wide = x_ND.shape[0] <= x_ND.shape[1]
     gram = x_ND @ x_ND.T if wide else x_ND.T @ x_ND
     p = min(p, len(gram))
-    squares_p, vectors = eigh(gram, subset_by_index=(len(gram) - p, len(gram) - 1))
+    squares_p, vectors = scipy.linalg.eigh(gram, subset_by_index=(len(gram) - p, len(gram) - 1))
     values_p = np.sqrt(np.maximum(squares_p[::-1], 0))
     vectors_pD = (x_ND.T @ vectors if wide else vectors).T[::-1]
     norms_p = np.linalg.norm(vectors_pD, axis=1, keepdims=True)
@@ -132,6 +131,8 @@ def _by_gram(x_ND: FloatArray, p: int) -> tuple[FloatArray, FloatArray]:
 
 def _by_lanczos(x_ND: FloatArray, p: int) -> tuple[FloatArray, FloatArray]:
     """The same by PROPACK; the result is checked, and computed by Gram where it is wrong."""
+    from scipy.sparse.linalg import svds  # takes long to import
+
     try:
         _, values_p, vectors_pD = svds(x_ND, k=p, v0=np.ones(x_ND.shape[0]), solver="propack")
     except (np.linalg.LinAlgError, ArithmeticError, ValueError):

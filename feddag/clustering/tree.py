@@ -27,10 +27,13 @@ class KeptTree:
 
     @classmethod
     def of(cls, clients: Iterable[str], found: ClusteringResult) -> "KeptTree":
-        """The tree of a clustering."""
-        ids, cut = tuple(clients), found.cut
+        """The tree of a clustering of these clients; of very many, the tree of the landmarks."""
+        ids, cut, everyone = tuple(clients), found.cut, found.everyone
+        leaves = ids
+        if everyone is not None:
+            leaves = tuple(ids[i] for i in np.searchsorted(everyone.rows_N, everyone.landmarks))
         return cls(
-            clients=ids,
+            clients=leaves,
             splits=tuple(split for split in found.splits if split.view),
             unlike=tuple(c for c, alone in zip(ids, found.unlike_N, strict=True) if alone),
             linkage_matrix=cut.linkage_matrix,

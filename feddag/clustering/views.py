@@ -68,6 +68,13 @@ class ViewFit:
             return (unshared(new.counts_NC, old.counts_NC) ** ABSENT_POWER).astype(np.float32)
         return self.angles.between(new, old, of_new.angles)
 
+    def measured(self, new: Items, old: Items) -> tuple["ViewFit", FloatArray]:
+        """`newcomers` and `between` in one pass."""
+        if self.angles is None:
+            return self, self.between(new, old, self)
+        of_new, angles_MN = self.angles.measured(new, old)
+        return replace(self, angles=of_new), angles_MN
+
 
 def unfitted_views(items: Items, options: ClusteringOptions) -> list[ViewFit]:
     """The views that these items tell something in."""

@@ -43,6 +43,15 @@ class SplitBy:
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """Of very many clients only some were compared with each other; the others joined the nearest cluster."""
+
+    landmarks: int  # clients that were compared with each other
+    confidence: Mapping[str, tuple[float, int]]  # of everybody: how sure its cluster is, and the second one
+    counts_ZC: np.ndarray  # samples of every class in each cluster
+
+
+@dataclass(frozen=True)
 class Clustering:
     """Who belongs to whom, and what that was decided by."""
 
@@ -57,3 +66,4 @@ class Clustering:
     splits: tuple[SplitBy, ...] = ()  # which view split whom, from everybody to the clusters
     unlike: tuple[str, ...] = ()  # clients that resemble nobody; each is in the nearest cluster
     withheld: int = 0  # class signatures that were not sent, for privacy
+    sampled: Sampled | None = None  # then `clients` are some of every cluster

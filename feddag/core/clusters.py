@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clusters: a partition of client ids that is checked, so that nobody lands in two clusters or in none."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
 from typing import TypeVar
 
 from feddag.core.errors import InvalidMessage
@@ -19,7 +21,7 @@ class Clusters:
     def __post_init__(self) -> None:
         ids = [client for cluster in self.members for client in cluster]
         if len(ids) != len(set(ids)):
-            twice = next(c for c in ids if ids.count(c) > 1)
+            twice = next(c for c, times in Counter(ids).items() if times > 1)
             raise InvalidMessage("members", "each client in one cluster", f"'{twice}' in several")
         if not all(self.members):
             raise InvalidMessage("members", "clusters with at least one client", "an empty cluster")
@@ -38,13 +40,25 @@ class Clusters:
 
     def of(self, client: str) -> int:
         """The number of the client's cluster."""
-        for k, cluster in enumerate(self.members):
-            if client in cluster:
-                return k
-        raise KeyError(f"client '{client}' is in no cluster")
+        if client not in self:
+            raise KeyError(f"client '{client}' is in no cluster")
+        return self._numbers[client]
+
+    def __contains__(self, client: object) -> bool:
+        return client in self._numbers
+
+    @cached_property
+    def largest(self) -> int:
+        """The number of the cluster with most clients; of equal ones the first."""
+        sizes = [len(cluster) for cluster in self.members]
+        return sizes.index(max(sizes))
 
     def labels(self) -> dict[str, int]:
         """Client id → cluster number."""
+        return dict(self._numbers)
+
+    @cached_property
+    def _numbers(self) -> dict[str, int]:
         return {client: k for k, cluster in enumerate(self.members) for client in cluster}
 
     def group(self, replies: Mapping[str, T]) -> dict[int, dict[str, T]]:

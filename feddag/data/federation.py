@@ -15,6 +15,7 @@ from feddag.core.examples import Examples, Scaling
 from feddag.core.problem import Problem
 
 NO_INDICES = np.empty(0, dtype=np.int64)
+SPLITS, PARTS = ("train", "validation", "test"), ("rows", "ends", "which")
 
 
 @dataclass(frozen=True)
@@ -190,7 +191,7 @@ class Federation:
         }
         shares = self.shares()
         number = {id(share): i for i, share in enumerate(shares)}
-        for split in ("train", "validation", "test"):
+        for split in SPLITS:
             parts = [getattr(s, split) for s in shares]
             unique, which = distinct_arrays(parts)  # clients with equal test views share one array
             ends = np.cumsum([len(p) for p in unique], dtype=np.int64)
@@ -217,31 +218,14 @@ class Federation:
         """Map a saved federation; planted groups are not stored, because workers must not see them."""
         description = json.loads((folder / "federation.json").read_text())
         pools = {name: np.load(path, mmap_mode="r") for name, path in description["pools"].items()}
-        splits = {}
-        for split in ("train", "validation", "test"):
-            ends = np.load(folder / f"ends_{split}.npy")
-            unique = np.split(np.load(folder / f"rows_{split}.npy"), ends[:-1])
-            splits[split] = [unique[i] for i in np.load(folder / f"which_{split}.npy")]
-        relabel = np.load(folder / "relabel.npy")
-        identity = np.arange(description["num_classes"])
-        shares: dict[int, Share] = {}
-        # A second part has a larger number than its first part: backwards, it is there when it is needed.
-        for i in reversed(range(len(relabel))):
-            also = description["also"].get(str(i))
-            shares[i] = Share(
-                train=splits["train"][i],
-                validation=splits["validation"][i],
-                test=splits["test"][i],
-                relabel=None if np.array_equal(relabel[i], identity) else relabel[i],
-                also=None if also is None else shares[also],
-            )
+        stored = StoredShares(folder, description["clients"], description["also"], description["num_classes"])
         phases = {
-            client: tuple(Phase(first, shares[i]) for first, i in listed)
+            client: tuple(Phase(first, stored.share(i)) for first, i in listed)
             for client, listed in description["phases"].items()
         }
         scaling = description["scaling"]
         return cls(
-            clients={client: shares[i] for client, i in description["clients"].items()},
+            clients=stored,
             phases=phases,
             train=Pool(pools["train_x"], pools["train_y"]),
             test=Pool(pools["test_x"], pools["test_y"]),
@@ -249,6 +233,45 @@ class Federation:
             source=Source(**description["source"]),
             scaling=Scaling(scaling["unit"], tuple(scaling["mean"]), tuple(scaling["std"])),
         )
+
+
+class StoredShares(Mapping[str, Share]):
+    """The shares of a saved federation: arrays are mapped, and a share is made when its client is asked."""
+
+    def __init__(
+        self, folder: Path, numbers: Mapping[str, int], also: Mapping[str, int], num_classes: int
+    ) -> None:
+        self._numbers, self._also, self._identity = numbers, also, np.arange(num_classes)
+        self._relabel = np.load(folder / "relabel.npy", mmap_mode="r")
+        self._splits = {
+            split: tuple(np.load(folder / f"{part}_{split}.npy", mmap_mode="r") for part in PARTS)
+            for split in SPLITS
+        }
+
+    def __getitem__(self, client: str) -> Share:
+        return self.share(self._numbers[client])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._numbers)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def share(self, number: int) -> Share:
+        """One share by its number; a second part has a number of its own."""
+        relabel, also = np.asarray(self._relabel[number]), self._also.get(str(number))
+        return Share(
+            train=self._rows("train", number),
+            validation=self._rows("validation", number),
+            test=self._rows("test", number),
+            relabel=None if np.array_equal(relabel, self._identity) else relabel,
+            also=None if also is None else self.share(also),
+        )
+
+    def _rows(self, split: str, number: int) -> np.ndarray:
+        rows, ends, which = self._splits[split]
+        place = int(which[number])
+        return np.asarray(rows[int(ends[place - 1]) if place else 0 : int(ends[place])])
 
 
 def distinct_arrays(arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], np.ndarray]:

@@ -5,7 +5,7 @@ A *learner* is a cluster that learns from another cluster, its *source*. In the 
 a source train the secondary encoder that was borrowed from its learners.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
@@ -124,17 +124,27 @@ def diverse(weight: float) -> Loss:
 
 
 def start_models(
-    server: Server, clusters: Clusters, sources: Sources, options: EncoderOptions
+    server: Server,
+    clusters: Clusters,
+    sources: Sources,
+    options: EncoderOptions,
+    warm_clients: Collection[str],
+    opened_from: Mapping[int, int],
 ) -> tuple[Params, ...]:
-    """Θ_z^{1f} is the mean of the members' warmed-up encoders, weighted by samples (Eq. 22)."""
+    """Θ_z^{1f} is the mean of the members' warmed-up encoders, weighted by samples (Eq. 22).
+
+    Of very many clients only some have warmed up; a cluster without any (`opened_from`) starts as another.
+    """
     models = [server.initial_params(options.network, f"cluster {z}") for z in range(len(clusters))]
     if options.primary_start == "warm":
         parts = ("primary.",) if options.count == 2 and options.head_start == "random" else PRIMARY
         labels = clusters.labels()
-        requests = broadcast(ShareWarm(prefixes=parts), sorted(labels))
+        requests = broadcast(ShareWarm(prefixes=parts), sorted(c for c in labels if c in warm_clients))
         for z, found in server.ask_mean(share_warm, requests, labels).items():
             warm = found.reply.params
             models[z] = models[z].replace(warm if options.count == 1 else widened(warm, models[z]))
+        for z, old in opened_from.items():
+            models[z] = models[old]
     if options.count == 1 or options.secondary_start == "random":
         return tuple(models)
     if options.secondary_start == "common":

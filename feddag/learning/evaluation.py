@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 import numpy as np
+import scipy
 import torch
-from scipy.special import softmax
 from torch import Tensor
 
 from feddag.core.deployment import Deployment, LocalTraining
@@ -205,7 +205,7 @@ def responsibilities(
     """An expectation step: γ_jk ∝ ω_k · exp(−f_jk) / C_yk for every training sample j and model k, (N, K)."""
     losses_NK = torch.stack([sample_losses(client, model) for model in models], 1).double().numpy()
     fit_NK = -losses_NK - np.log(np.maximum(marginals_KC, LEAST_MARGINAL)).T[client.train.y]
-    return softmax(np.log(shares_K) + fit_NK, axis=1)
+    return scipy.special.softmax(np.log(shares_K) + fit_NK, axis=1)
 
 
 def expected_shares(client: Client, deployment: Deployment) -> np.ndarray:

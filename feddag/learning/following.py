@@ -6,6 +6,7 @@ answer_drift    alarmed clients sign again and are placed; a storm of alarms is 
 settle          after enough change, cluster again; accepted only with evidence, never twice in a row
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Protocol, TypeVar
@@ -169,6 +170,8 @@ def answer_drift(
     """Place clients whose data changed; in a storm everybody is clustered again, if that is better."""
     if not signed:
         return state
+    if getattr(state, "unsigned", None) is not None:  # there is nothing to cluster all of them by
+        return take_in(state, signed, method, server)
     everyone = {**state.signatures, **signed}
     storm = len(signed) > method.follow.storm * max(len(server.clients), 1)
     if storm or len(signed) == len(everyone):
@@ -185,7 +188,12 @@ def settle(
     method: Method,
     server: Server,
 ) -> State:
-    """Cluster again if enough clients are new, moved or weak, and the last look is long ago."""
+    """Cluster again if enough clients are new, moved or weak, and the last look is long ago.
+
+    Very many clients keep their clusters: the signatures of most of them are not kept.
+    """
+    if getattr(state, "unsigned", None) is not None:
+        return state
     enough = max(method.follow.least_changed, method.follow.changed * len(state.signatures))
     if server.round - state.settled < method.follow.rest or len(state.changed) < enough:
         return state
@@ -284,9 +292,10 @@ def kept_tree(signatures: Iterable[str], found: ClusteringResult) -> KeptTree:
 def forget(state: State, gone: Iterable[str]) -> State:
     """The state without these clients, but for those who are the last ones of their cluster."""
     labels = state.clusters.labels()
+    sizes = Counter(labels.values())
     for client in gone:
-        if list(labels.values()).count(labels.get(client, -1)) > 1:
-            del labels[client]
+        if sizes[labels.get(client, -1)] > 1:
+            sizes[labels.pop(client)] -= 1
     stay = [i for i, c in enumerate(state.signatures) if c in labels]
     return replace(
         _without_empty(state, labels),

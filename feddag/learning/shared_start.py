@@ -171,6 +171,9 @@ class Sharers(Protocol):
 
 def label_counts(state: Sharers) -> list[np.ndarray]:
     """The number of samples of every class, in each cluster."""
+    unsigned = getattr(state, "unsigned", None)
+    if unsigned is not None and len(unsigned.counts_ZC) == len(state.clusters):
+        return list(unsigned.counts_ZC)
     counts = {client: signature.counts for client, signature in state.signatures.items()}
     nothing = np.zeros_like(next(iter(counts.values())))
     return [sum((counts.get(c, nothing) for c in members), nothing) for members in state.clusters.members]

@@ -8,6 +8,7 @@ label before, so that a valid checkpoint always has its memories.
 
 from collections.abc import Callable, Collection
 from dataclasses import field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,11 @@ class Progress:
     resting: dict[str, int] = field(default_factory=dict)  # clients → the round until which none is watched
     chosen_round: int = -1  # the round with the best validation accuracy so far
     chosen_accuracy: float = -1.0
+
+    @cached_property
+    def met(self) -> frozenset[str]:
+        """`known`, to look clients up."""
+        return frozenset(self.known)
 
 
 def label_of(round_: int) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from feddag.core import codec
-from feddag.core.algorithm import FindsClusters, Server
+from feddag.core.algorithm import Server
 from feddag.core.deployment import Deployment
 from feddag.core.distinct import Distinct
 from feddag.core.engine import Answer, Engine, Presence
@@ -30,9 +30,10 @@ from feddag.privacy.sums import averaging_for
 from feddag.reporting.tables.metrics import client_scores, summary
 from feddag.runs.checkpoint import Progress, label_of, prune_checkpoints, save_checkpoint
 from feddag.runs.events import EventLog, LogPrefix
-from feddag.runs.lifecycle import Lifecycle, Standing
+from feddag.runs.lifecycle import Lifecycle, Standing, labels_of
 from feddag.runs.prepare import Facts, Prepared
 from feddag.runs.summed import summed
+from feddag.runs.thinned import thinned_report, thinned_sum
 
 Watch = Callable[[dict[str, Any]], None]  # sees every event, for example to draw a progress bar
 SPLITS = ("test", "validation", "test_after", "validation_after")
@@ -53,13 +54,14 @@ class Driver:
     ) -> None:
         self.prepared, self.engine, self.presence = prepared, engine, presence
         self.checkpoints, self.log, self.watch = checkpoints, log, watch
-        self.experiment = prepared.experiment
+        self.experiment, self.seed = prepared.experiment, Seed(prepared.experiment.seed)
         self.progress = Progress(round=-1, experiment=self.experiment.digest, data=facts.digest())
         self.state: Any = None
         self.facts = facts
         self.lifecycle = Lifecycle(self)
         self._losses: list[float] = []  # of the evaluations in this process
         self._diverged = False  # whether that was said
+        self._training: tuple[tuple[ClientId, ...], list[ClientId]] = ((), [])
         self.saved_round = -1  # the newest round that is on the disk
         self._between_rounds = True  # whether the clients remember what they did when the last round ended
 
@@ -79,7 +81,8 @@ class Driver:
         now = Standing(self.state, self.progress)
         if round_:
             now = self.lifecycle.before_round(round_, now)
-        server = self.server(round_, [c for c in self.training(round_) if c in now.known or not round_])
+        clients = self.training(round_)
+        server = self.server(round_, [c for c in clients if c in now.met] if round_ else clients)
         if not round_:
             now = now.with_state(self.prepared.algorithm.start(server)).noting(known=server.clients)
             self.lifecycle.after_start(now)
@@ -128,11 +131,14 @@ class Driver:
 
     def training(self, round_: int) -> list[ClientId]:
         """Clients that are there in a round and have something to train on."""
-        return [client for client in self.presence.present(round_) if self.presence.trains(client)]
+        present = self.presence.present(round_)
+        if self._training[0] is not present:  # the same clients are there in most rounds
+            self._training = present, [client for client in present if self.presence.trains(client)]
+        return self._training[1]
 
     def server(self, round_: int, clients: list[ClientId], purpose: str = "round") -> Server:
         """What the algorithm sees in one round."""
-        experiment, seed = self.experiment, Seed(self.experiment.seed)
+        experiment, seed = self.experiment, self.seed
         cohort = clients
         if round_ and clients:
             generator = (seed / "cohort" / round_).numpy()
@@ -185,15 +191,13 @@ class Driver:
             scores, uses = self._report_sums(state, replies), {}
         report = {"round": round_, "asked": len(requests), **scores, "uses": uses}
         report["unscored"] = sorted(set(requests) - set(replies))
-        return self.record(f"{label}evaluation", **report, seconds=time.perf_counter() - started)
+        report["seconds"] = time.perf_counter() - started
+        self.record(f"{label}evaluation", **thinned_report(report, self.seed))
+        return report
 
     def _report_sums(self, state: Any, replies: Mapping[ClientId, Evaluated]) -> dict[str, Any]:
         """Only sums over clusters are kept; the clients' own numbers are forgotten here."""
-        algorithm = self.prepared.algorithm
-        labels: Mapping[ClientId, int] = {}
-        if isinstance(algorithm, FindsClusters):
-            labels = algorithm.clustering(state).clusters.labels()
-        report = _report(summed(replies, labels))
+        report = _report(summed(replies, labels_of(self.prepared.algorithm, state)))
         for split in (split for split in SPLITS if split in report):
             report[split]["clients"] = len(replies) if report[split]["clients"] else 0
         return report
@@ -220,7 +224,7 @@ class Driver:
             epochs=sum(a.epochs for a in answers.values()),
             bytes_down=sum(a.bytes_down for a in answers.values()),
             bytes_up=sum(a.bytes_up for a in answers.values()),
-            client_seconds={c: round(a.seconds, 4) for c, a in answers.items()},
+            client_seconds=thinned_sum({c: round(a.seconds, 4) for c, a in answers.items()}, self.seed),
             phases=spent(task, answers),
         )
         hint = "" if self._diverged else diverged(list(failures.values()), len(answers))

@@ -8,6 +8,7 @@ the settings ask for an oracle.
 """
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,11 @@ class Standing:
     def known(self) -> tuple[ClientId, ...]:
         """Clients that the method has met."""
         return self.progress.known
+
+    @property
+    def met(self) -> frozenset[ClientId]:
+        """The same, to look clients up."""
+        return self.progress.met
 
     def with_state(self, state: Any) -> "Standing":
         """The same with another state."""
@@ -62,10 +68,13 @@ class Lifecycle:
     def before_round(self, round_: int, now: Standing) -> Standing:
         """Everything that happened since the round before, answered."""
         driver = self.driver
-        before, there = (set(driver.presence.present(r)) for r in (round_ - 1, round_))
-        returned = sorted(c for c in there - before if c in now.known)
+        present = driver.presence.present(round_)
+        there = set(present)
+        earlier = driver.presence.present(round_ - 1)
+        before = there if earlier is present else set(earlier)
+        returned = sorted(c for c in there - before if c in now.met)
         if before != there:
-            joined = sorted(c for c in there - before if c not in now.known)
+            joined = sorted(c for c in there - before if c not in now.met)
             driver.record(
                 "presence",
                 round=round_,
@@ -76,7 +85,7 @@ class Lifecycle:
             )
         self._record_drifts(round_)
         then = labels_of(self.algorithm, now.state) if self.active else {}
-        now = self._depart(round_, now, tuple(sorted(c for c in before - there if c in now.known)))
+        now = self._depart(round_, now, tuple(sorted(c for c in before - there if c in now.met)))
         now = self._onboard(round_, now)
         now = self._watch(round_, now, returned)
         if self.active:
@@ -96,7 +105,7 @@ class Lifecycle:
         They are asked again in the next round when nobody answers.
         """
         driver = self.driver
-        new = [c for c in driver.training(round_) if c not in now.known]
+        new = [c for c in driver.training(round_) if c not in now.met]
         came = {c: now.progress.waiting.get(c, round_) for c in new}
         now = now.noting(waiting=came)
         alone = self.algorithm.warmup() if isinstance(self.algorithm, WarmsUp) else 0
@@ -124,7 +133,7 @@ class Lifecycle:
         due = round_ % self.settings.every == 0
         if self.detector == "none" or not (due or returned):
             return now
-        asked = [c for c in self.driver.training(round_) if c in now.known and (due or c in returned)]
+        asked = [c for c in self.driver.training(round_) if c in now.met and (due or c in returned)]
         asked = [c for c in asked if now.progress.resting.get(c, 0) <= round_]
         alarmed = self._alarmed(round_, now, asked)
         self.driver.record("check", round=round_, clients=len(asked), alarms=list(alarmed))
@@ -183,7 +192,7 @@ class Lifecycle:
         return dict.fromkeys(clients, Watch(options=options, renew=renew))
 
     def _server(self, round_: int, now: Standing, purpose: str) -> Any:
-        present = [c for c in self.driver.training(round_) if c in now.known]
+        present = [c for c in self.driver.training(round_) if c in now.met]
         return self.driver.server(round_, present, purpose)
 
     # -- what is recorded --------------------------------------------------------------------------------
@@ -248,9 +257,10 @@ def forgotten(
     if not isinstance(clusters, Clusters):
         return state, clients  # they are placed by what they hold at the time, nothing is kept
     labels, free = clusters.labels(), []
+    sizes = Counter(labels.values())
     for client in clients:
-        if list(labels.values()).count(labels.get(client, -1)) > 1:
-            del labels[client]
+        if sizes[labels.get(client, -1)] > 1:
+            sizes[labels.pop(client)] -= 1
             free.append(client)
         elif client not in labels:
             free.append(client)

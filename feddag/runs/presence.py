@@ -24,11 +24,16 @@ class PlannedPresence:
     spectators: Collection[ClientId] = ()  # clients without training samples
     joins: Mapping[ClientId, int] = field(default_factory=dict)  # first round of clients that join
     absences: Mapping[ClientId, tuple[Absence, ...]] = field(default_factory=dict)
+    _everybody: list[tuple[ClientId, ...]] = field(default_factory=list, repr=False, compare=False)
 
     def present(self, round_: int) -> tuple[ClientId, ...]:
         """Clients that are there in a round; after the last round also the newcomers."""
         late = self.newcomers if round_ > self.num_rounds else ()
-        return tuple(sorted((*(c for c in self.clients if self._is_there(c, round_)), *late)))
+        if self.joins or self.absences or late:
+            return tuple(sorted((*(c for c in self.clients if self._is_there(c, round_)), *late)))
+        if not self._everybody:
+            self._everybody.append(tuple(sorted(self.clients)))
+        return self._everybody[0]
 
     def _is_there(self, client: ClientId, round_: int) -> bool:
         away = any(

@@ -23,6 +23,7 @@ from feddag.reporting.tables.log import metrics_csv, read_events
 from feddag.reporting.tables.metrics import PROTOCOL
 from feddag.runs.checkpoint import label_of, load_checkpoint
 from feddag.runs.driver import Driver
+from feddag.runs.lifecycle import labels_of
 from feddag.runs.prepare import Facts, Prepared
 from feddag.runs.saved_models import save_models
 
@@ -40,8 +41,8 @@ def write_result(driver: Driver, folder: Path, facts: Facts) -> None:
     joined = _score_newcomers(driver)
     scores = _merged(final, joined.report)
     files = _save_models(driver, joined, folder, facts, scores["uses"])
-    clusters = _clusters(driver, driver.state)
-    clusters_now = clusters if joined.state is driver.state else _clusters(driver, joined.state)
+    algorithm = driver.prepared.algorithm
+    clusters, clusters_now = (labels_of(algorithm, state) for state in (driver.state, joined.state))
     log = folder / "events.jsonl"
     driver.log.sync()
     events = list(read_events(log))
@@ -77,7 +78,7 @@ def write_result(driver: Driver, folder: Path, facts: Facts) -> None:
     rows = clients_csv(scores, clusters_now, files, remarks, _confidence(driver, joined.state))
     write_durably(folder / "clients.csv", rows.encode())
     write_durably(folder / "result.json", json.dumps(result, indent=1).encode())
-    if clusters and len(clusters) <= MOST_ON_A_PAGE:
+    if clusters and (len(clusters) <= MOST_ON_A_PAGE or getattr(driver.state, "unsigned", None) is not None):
         try:
             write_clusters(driver.prepared, driver.state, facts, folder / "clustering")
         except Exception as error:  # a picture that cannot be drawn must not cost anyone a result
@@ -217,13 +218,6 @@ def _save_models(
         for client in sorted(states)
     }
     return save_models(folder / "models", prepared.network.name, prepared.problem, deployments, uses)
-
-
-def _clusters(driver: Driver, state: Any) -> dict[ClientId, int]:
-    algorithm = driver.prepared.algorithm
-    if not isinstance(algorithm, FindsClusters):
-        return {}
-    return algorithm.clustering(state).clusters.labels()
 
 
 def _confidence(driver: Driver, state: Any) -> dict[ClientId, tuple[float, int]]:

@@ -73,9 +73,10 @@ class Simulation:
     def presence(self) -> PlannedPresence:
         """Who is there when, as the scenario says; newcomers of the partition join after the last round."""
         federation, newcomers = self.federation, self.federation.newcomers
+        late = frozenset(newcomers)
         return plan_presence(
             self.experiment.events,
-            tuple(c for c in federation.ids if c not in newcomers),
+            tuple(c for c in federation.ids if c not in late),
             self.experiment.num_rounds,
             Seed(self.experiment.seed),
             newcomers,

@@ -4,14 +4,14 @@
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import ndimage
+import scipy
 
 Generators = Sequence[np.random.Generator]
 
 
 def gaussian_blur(x: np.ndarray, sigma: float, generators: Generators) -> np.ndarray:
     """A Gaussian over the pixels."""
-    return np.asarray(ndimage.gaussian_filter(x, sigma=(0, sigma, sigma, 0), mode="nearest"))
+    return np.asarray(scipy.ndimage.gaussian_filter(x, sigma=(0, sigma, sigma, 0), mode="nearest"))
 
 
 def defocus_blur(x: np.ndarray, constants: tuple[float, float], generators: Generators) -> np.ndarray:
@@ -21,8 +21,8 @@ def defocus_blur(x: np.ndarray, constants: tuple[float, float], generators: Gene
     disk = (reach[:, None] ** 2 + reach[None, :] ** 2 <= radius**2).astype(float)
     edge = np.exp(-(np.arange(-1, 2) ** 2) / (2 * softness**2))
     edge /= edge.sum()
-    kernel = ndimage.correlate(disk / disk.sum(), np.outer(edge, edge), mode="constant")
-    return np.asarray(ndimage.correlate(x, kernel[None, :, :, None], mode="mirror"))
+    kernel = scipy.ndimage.correlate(disk / disk.sum(), np.outer(edge, edge), mode="constant")
+    return np.asarray(scipy.ndimage.correlate(x, kernel[None, :, :, None], mode="mirror"))
 
 
 def glass_blur(x: np.ndarray, constants: tuple[float, int, int], generators: Generators) -> np.ndarray:

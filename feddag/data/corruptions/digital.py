@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from io import BytesIO
 
 import numpy as np
+import scipy
 from PIL import Image
-from scipy import ndimage
 
 Generators = Sequence[np.random.Generator]
 
@@ -108,9 +108,13 @@ def elastic_transform(
         # The map back from the moved corners to where the pixels come from.
         back = np.linalg.solve(np.column_stack([moved, np.ones(3)]), corners)
         noise = g.uniform(-1, 1, size=(2, height, width))
-        shift = strength * ndimage.gaussian_filter(noise, sigma=(0, sigma, sigma), mode="reflect", truncate=3)
+        shift = strength * scipy.ndimage.gaussian_filter(
+            noise, sigma=(0, sigma, sigma), mode="reflect", truncate=3
+        )
         at = np.stack([rows + shift[0], columns + shift[1], np.ones((height, width))], axis=-1) @ back
         where = [at[..., 0], at[..., 1]]
         for channel in range(x.shape[-1]):
-            target[..., channel] = ndimage.map_coordinates(image[..., channel], where, order=1, mode="mirror")
+            target[..., channel] = scipy.ndimage.map_coordinates(
+                image[..., channel], where, order=1, mode="mirror"
+            )
     return out

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-from scipy import ndimage
+import scipy
 
 from feddag.core.seeds import Seed
 from feddag.data.corruptions.blur import magnify, trace
@@ -93,18 +93,20 @@ def spatter(x: np.ndarray, constants: tuple[float, ...], generators: Generators)
     """Drops of water (they shine) or mud (it covers)."""
     mean, deviation, sigma, threshold, strength, is_mud = constants
     liquid = np.stack([g.normal(mean, deviation, size=x.shape[1:3]) for g in generators])
-    liquid = ndimage.gaussian_filter(liquid, sigma=(0, sigma, sigma), mode="nearest")
+    liquid = scipy.ndimage.gaussian_filter(liquid, sigma=(0, sigma, sigma), mode="nearest")
     wet = liquid > threshold
     if is_mud:
-        cover = ndimage.gaussian_filter(wet.astype(float), sigma=(0, strength, strength), mode="nearest")
+        cover = scipy.ndimage.gaussian_filter(
+            wet.astype(float), sigma=(0, strength, strength), mode="nearest"
+        )
         cover = np.where(cover < 0.8, 0, cover)[..., None]
         return x * (1 - cover) + MUD * cover
     shine = np.zeros_like(liquid)
     relief = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
     for layer, drop, amount in zip(shine, wet, liquid, strict=True):
         if drop.any():  # light falls on the drops from one side
-            depth = ndimage.distance_transform_edt(drop)
-            lit = np.maximum(ndimage.correlate(depth / depth.max(), relief, mode="mirror"), 0)
-            lit = ndimage.uniform_filter(lit, 3, mode="mirror") * drop * amount
+            depth = scipy.ndimage.distance_transform_edt(drop)
+            lit = np.maximum(scipy.ndimage.correlate(depth / depth.max(), relief, mode="mirror"), 0)
+            lit = scipy.ndimage.uniform_filter(lit, 3, mode="mirror") * drop * amount
             layer += lit / max(lit.max(), 1e-12)
     return x + strength * shine[..., None] * WATER

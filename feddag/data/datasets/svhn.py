@@ -5,8 +5,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from scipy.io import loadmat
-from scipy.io.matlab import MatReadError
+import scipy
 
 from feddag.core.errors import InvalidInput
 from feddag.data.config import DataConfig
@@ -42,9 +41,9 @@ def read_published(folder: Path) -> Content:
     splits = []
     for name in FILES:
         try:
-            content = loadmat(folder / name, variable_names=["X", "y"])
+            content = scipy.io.loadmat(folder / name, variable_names=["X", "y"])
             x, y = content["X"], content["y"].reshape(-1) % 10
-        except (MatReadError, ValueError, KeyError, TypeError) as error:
+        except (scipy.io.matlab.MatReadError, ValueError, KeyError, TypeError) as error:
             raise InvalidInput(f"{folder / name}: not a file of cropped digits ({error})") from error
         splits.append(Samples([np.ascontiguousarray(x.transpose(3, 2, 0, 1))], y))
     return content_of(splits[0], splits[1], CLASSES, COUNTS)

@@ -84,9 +84,11 @@ def summarise_clustering(
         ]
     if clustering.views:
         sure = confidences(clustering)
+        summary |= {"unlike": list(clustering.unlike), "borderline": borderline(sure)}
+        if clustering.sampled is not None:  # clients.csv of a run holds everybody's
+            summary |= {"landmarks": clustering.sampled.landmarks, "shown": len(clustering.clients)}
+            sure = {c: sure[c] for c in clustering.clients if c in sure}
         summary |= {
-            "unlike": list(clustering.unlike),
-            "borderline": borderline(sure),
             "confidence": {c: {"silhouette": rounded(s), "second": z} for c, (s, z) in sure.items()},
         }
     agreement = _agreement(clustering, truth)
@@ -99,6 +101,8 @@ def confidences(clustering: Clustering) -> dict[str, tuple[float, int]]:
     The distances are those of the last view, by which clusters are in use. Nobody if there is one cluster.
     """
     used = clustering.clusters.labels()
+    if clustering.sampled is not None:
+        return {c: told for c, told in clustering.sampled.confidence.items() if c in used}
     rows = [i for i, client in enumerate(clustering.clients) if client in used]
     labels_N = np.array([used[clustering.clients[i]] for i in rows], dtype=np.int64)
     numbers, labels_N = np.unique(labels_N, return_inverse=True)

@@ -23,6 +23,7 @@ from feddag.reporting.pages.pictures import Picture, cluster_counts
 if TYPE_CHECKING:
     Part = dict[str, Any]
 
+MOST_MEMBERS = 1000  # of a cluster that are named at all; clustering.json names everybody
 MEMBERS_SHOWN = 24  # per cluster; the page shows more members after a click
 MAIN_SHARE, MAIN_CLASSES = 0.8, 5  # the main classes make up this share of a cluster; their largest number
 
@@ -81,7 +82,8 @@ def cluster_rows(clustering: Clustering, class_names: Sequence[str]) -> list[dic
             "classes": "" if counts_ZC is None else main_classes(counts_ZC[z], class_names),
             "sources": ", ".join(map(str, sources.get(z, []))) or "none",
             "first": members[:MEMBERS_SHOWN],
-            "rest": members[MEMBERS_SHOWN:],
+            "rest": members[MEMBERS_SHOWN:MOST_MEMBERS],
+            "unnamed": max(len(members) - MOST_MEMBERS, 0),
         }
         for z, members in enumerate(clustering.clusters.members)
     ]
@@ -107,7 +109,13 @@ def notes(clustering: Clustering) -> list[str]:
     measured = set(clustering.clients)
     if measured or clustering.tree is not None:
         missing = [c for c in everybody if c not in measured]
-        if measured and missing:
+        if clustering.sampled is not None:
+            result.append(
+                f"{len(measured):,} of {len(everybody):,} clients are shown, some of every cluster. "
+                f"{clustering.sampled.landmarks:,} clients, drawn at random, were compared with each other; "
+                "all others joined the cluster that is nearest on average."
+            )
+        elif measured and missing:
             are = "is in a cluster but" if len(missing) == 1 else "are in clusters but"
             result.append(
                 f"{plural(len(missing), 'client')} {are} not in the pictures, because there were no "
@@ -160,7 +168,8 @@ def split_sentences(clustering: Clustering) -> list[str]:
     for split in clustering.splits:
         sizes = [str(len(part)) for part in split.parts]
         count = sum(map(len, split.parts))
-        who = f"all {count} clients" if count == everybody else f"{count} of them, with {split.parts[0][0]},"
+        all_ = f"all {count} {'clients' if clustering.sampled is None else 'drawn clients'}"
+        who = all_ if count == everybody else f"{count} of them, with {split.parts[0][0]},"
         sentences.append(
             f"The view of {split.view} splits {who} into {', '.join(sizes[:-1])} and {sizes[-1]} "
             f"(silhouette {split.silhouette:.2f})."

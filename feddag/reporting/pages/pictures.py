@@ -77,6 +77,8 @@ def labels_and_order(clustering: Clustering) -> tuple[np.ndarray, np.ndarray]:
 
 def cluster_counts(clustering: Clustering) -> np.ndarray:
     """Class counts of each cluster, over the clients that told theirs; noise below zero counts as zero."""
+    if clustering.sampled is not None and len(clustering.sampled.counts_ZC) == len(clustering.clusters):
+        return np.maximum(clustering.sampled.counts_ZC, 0)
     counts_NC = np.maximum(np.asarray(clustering.counts_NC, dtype=np.float64), 0)
     labels_N, _ = labels_and_order(clustering)
     clusters = range(len(clustering.clusters))

@@ -11,7 +11,7 @@ Where the paper is silent or ambiguous, a field of an options class says what is
 """
 
 from collections.abc import Iterable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -31,7 +31,7 @@ from feddag.core.params import Params
 from feddag.learning import following
 from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
 from feddag.learning.outliers import offered
-from feddag.learning.presets import FORMER, PRESETS
+from feddag.learning.presets import PRESETS, former_names
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
 from feddag.learning.signatures import SignatureReader, Unsigned, comparable
@@ -77,11 +77,7 @@ class FedDAG:
 
     tasks = (sign, share_warm, train, train_dual, weigh)
     clusters_at_start: ClassVar[bool] = True
-    # Former name of a setting → its name now.
-    MOVED: ClassVar[dict[str, str]] = {
-        **{f.name: f"{group}.{f.name}" for group, cls in GROUPS.items() for f in fields(cls)},
-        **FORMER,
-    }
+    MOVED: ClassVar[dict[str, str]] = former_names(GROUPS)
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     def without_sketches(self) -> "FedDAG":

@@ -105,6 +105,7 @@ class Deployment:
     `marginals` of the models, the weights are those that an expectation step on the client's training data
     makes of them. A client first puts back what it remembers, then adapts, then predicts. With `choose` =
     "validation" it takes the best of the models, and of the first one adapted, on its validation samples.
+    With `seen_labels` it lowers the outputs of labels that it has never seen, if these samples agree.
     """
 
     models: tuple[Params, ...] = public()
@@ -117,6 +118,8 @@ class Deployment:
     adapt: LocalTraining | None = None  # training on own data before use
     adapt_prefixes: tuple[str, ...] = ("",)  # which parts adapt
     choose: Literal["training", "validation"] = "training"  # samples on which one of several models is chosen
+    seen_labels: bool = False
+    shift: tuple[float, ...] = ()  # what is added to the outputs; (): nothing
 
     @property
     def adapts(self) -> bool:

@@ -19,9 +19,9 @@ from feddag.experiment.settings import Experiment
 from feddag.runs.simulate import run
 
 VARIANTS = {
-    "FedDAG": ["algorithm=feddag"],
-    "FedDAG*": ["algorithm=feddag", "algorithm.encoders.count=1"],
-    "FedDAG†": ["algorithm=feddag", "algorithm.encoders.sharing=false"],
+    "FedDAG": ["algorithm=feddag", "algorithm.preset=two_encoders"],
+    "FedDAG*": ["algorithm=feddag", "algorithm.preset=two_encoders", "algorithm.encoders.count=1"],
+    "FedDAG†": ["algorithm=feddag", "algorithm.preset=no_sharing"],
     "FedAvg": ["algorithm=fedavg"],
 }
 SETTING = ["partition.kind=label-groups", "partition.label_share=0.2", "partition.alpha=0.25"]

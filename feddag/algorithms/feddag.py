@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FedDAG (ICLR 2026): clusters from data and gradient similarity, then one two-encoder model per cluster.
+"""FedDAG (ICLR 2026): clusters from data and gradient similarity, one model each, that learn from each other.
 
-    start   sign           every client trains alone from a common start and sends its signature (§3.1, §3.2)
+    start   sign           every client sends its signature, if asked after training alone (§3.1, §3.2)
             cluster        fused proximity matrix, hierarchical clustering, complementarity graph (§3.3–§4)
-            share_warm     primary encoders start as the cluster mean of the warmed-up encoders (Eq. 22)
-    round   train_dual     primary phase on own data (Eqs. 16–18), secondary phase for learners (Eqs. 19–21)
-            weigh          with `shared_start`: clients say whether their cluster should still share its model
+            share_warm     if wanted, models start as the cluster mean of the warmed-up ones (Eq. 22)
+    round   train          with two encoders train_dual: primary (Eqs. 16–18) and secondary phase (Eqs. 19–21)
+            weigh          clients say whether their cluster should still share its model (`shared_start`)
 
 Where the paper is silent or ambiguous, a field of an options class says what is done.
 """
@@ -25,11 +25,11 @@ from feddag.core.averaging import add_means
 from feddag.core.clustering import Clustering
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import Deployment, LocalTraining
-from feddag.core.errors import InvalidInput
 from feddag.core.message import message, public
 from feddag.core.params import Params
+from feddag.core.problem import Problem
 from feddag.learning import following
-from feddag.learning.dual import EncoderOptions, aggregate, start_models, train_dual, training_requests
+from feddag.learning.dual import EncoderOptions, start_models, train_both, train_dual
 from feddag.learning.presets import PRESETS
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
@@ -46,7 +46,7 @@ class State:
 
     clusters: Clusters
     models: tuple[Params, ...] = public()
-    sources: tuple[tuple[int, ...], ...]  # for each cluster, the clusters that it learns from
+    sources: tuple[tuple[int, ...], ...]  # whom each cluster learns from; without sharing (FedDAG†) itself
     signatures: dict[str, Signature]
     start: Params = public()  # θ⁰ of the warm-up: the updates of newcomers are comparable only from here
     mask: int  # selects the coordinates of all sketches
@@ -61,7 +61,7 @@ class State:
 
 @algorithm
 class FedDAG:
-    """Clusters found from data and gradients; two encoders each, the second learns from other clusters."""
+    """Clusters found from data and gradients, whose models learn from each other."""
 
     local: LocalTraining = LocalTraining()
     signature: SignatureOptions = SignatureOptions()
@@ -71,6 +71,7 @@ class FedDAG:
     encoders: EncoderOptions = EncoderOptions()
     follow: following.FollowOptions = following.FollowOptions()
     shared_start: SharedStartOptions = SharedStartOptions()
+    seen_labels: bool = True  # clients lower outputs of labels they have never seen, if validation agrees
 
     tasks = (sign, share_warm, train, train_dual, weigh)
     clusters_at_start: ClassVar[bool] = True
@@ -84,28 +85,25 @@ class FedDAG:
     }
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
+    def suited(self, problem: Problem) -> "FedDAG":
+        """This method with the views that suit the data."""
+        return replace(self, signature=self.signature.suited(problem))
+
     def without_sketches(self) -> "FedDAG":
         """This method where updates of single clients may not be seen: clusters by the data alone."""
-        told = tuple(view for view in self.signature.views if view != "gradient")
-        if not told:
-            raise InvalidInput(
-                "algorithm.signature.views = ['gradient'] compares the updates of single clients, which "
-                "privacy.level = 'private' does not let leave: name views of the data, or use level 'strict'"
-            )
-        return replace(self, signature=replace(self.signature, views=told))
+        return replace(self, signature=self.signature.without_gradient())
 
     def trainings(self) -> tuple[int, int]:
         """How often a client trains at the start, and in a round that it takes part in, at most."""
         return self.warmup(keep=self.encoders.primary_start == "warm"), self.encoders.count
 
     def start(self, server: Server) -> State:
-        """Signatures of all clients, clusters, complementarity graph, warm-started models."""
+        """Signatures of all clients, clusters, complementarity graph, models."""
         start, mask = server.initial_params(), (server.seed / "sketch").integer()
         request = self.signature_request(start, mask, keep=self.encoders.primary_start == "warm")
         reader = SignatureReader(server, request)
         found = cluster_signatures(reader, self.clustering_options, self.graph, seed=mask)
         clusters = reader.clusters(found)
-        # Without sharing (FedDAG†) each cluster is its own source.
         sources = found.sources() if self.encoders.sharing else tuple((z,) for z in range(found.count))
         server.note(**reader.notes(found))
         state = State(
@@ -128,7 +126,7 @@ class FedDAG:
 
     def signature_request(self, start: Params, mask: int, keep: bool) -> Sign:
         """What clients are asked at the start, and newcomers later."""
-        signature = replace(self.signature, warmup_rounds=self.warmup(keep))
+        signature = self.signature.asked(self.warmup(keep))
         return Sign(start=start, local=self.local, signature=signature, mask=mask, keep=keep)
 
     def round(self, state: State, server: Server) -> State:
@@ -141,21 +139,18 @@ class FedDAG:
         state = following.who_is_there(state, server)
         labels, models = state.clusters.labels(), state.models
         sources = following.active_sources(state, self.follow.idle, server.round)
-        cohort = [c for c in server.cohort if c in labels]
+        members = {c: labels[c] for c in server.cohort if c in labels}
         if self.encoders.count == 1:
-            trained: Any = server.ask_mean(train, train_own(models, labels, cohort, self.local), labels)
+            trained: Any = server.ask_mean(train, train_own(models, members, members, self.local), members)
             own = add_means(models, trained)
         else:
-            asked = training_requests(models, sources, self.encoders, self.local, server.round)
-            requests = {c: request for c in cohort if (request := asked[labels[c]]) is not None}
-            trained = server.ask_mean(train_dual, requests, labels)
-            own = aggregate(models, sources, trained, self.encoders)
+            own, trained = train_both(models, sources, members, self.encoders, self.local, server)
         return share(state, own, trained, self.encoders.network, self.shared_start, server)
 
     def deploy(self, state: State, client: str) -> Deployment:
         """The model of the client's cluster; of the largest cluster for a client that never signed."""
         z = state.clusters.of(client) if client in state.clusters else state.clusters.largest
-        return Deployment(models=(state.models[z],), network=self.encoders.network)
+        return self.encoders.served(state.models[z], seen_labels=self.seen_labels)
 
     def clustering(self, state: State) -> Clustering:
         """The clusters in use, and what they were decided by; angles are measured again, nothing else."""
@@ -176,9 +171,8 @@ class FedDAG:
         )
 
     def onboard(self, state: State, newcomers: tuple[str, ...], server: Server) -> State:
-        """Newcomers sign from the stored start and mask; old clients stay in their clusters."""
-        unsigned = [c for c in newcomers if c not in state.clusters]  # who signed before keeps its cluster
-        signed = self.signed(state, unsigned, server)
+        """Newcomers sign from the stored start and mask; who signed before stays in its cluster."""
+        signed = self.signed(state, [c for c in newcomers if c not in state.clusters], server)
         return following.take_in(state, signed, self, server) if signed else state
 
     def signed(self, state: State, clients: Iterable[str], server: Server) -> dict[str, Signature]:

@@ -19,8 +19,7 @@ from feddag.core.params import Params
 from feddag.core.task import Client, client_task
 from feddag.learning.evaluation import least_loss
 from feddag.learning.sgd import sgd
-from feddag.learning.train import train as train_chosen
-from feddag.learning.train import train_own
+from feddag.learning.train import train, train_own
 
 ENCODER = "primary."
 
@@ -71,7 +70,7 @@ def choose(request: Offer, client: Client) -> Choice:
 
 
 @client_task
-def train(request: Train, client: Client) -> Trained:
+def choose_and_train(request: Train, client: Client) -> Trained:
     """Choose by training loss, then train the chosen model."""
     models = whole_models(request.offer)
     cluster = least_loss(client, models)
@@ -105,7 +104,7 @@ class IFCA:
     # message to each client. Secure aggregation turns it on.
     choose_first: bool = False
 
-    tasks = (choose, train, train_chosen)
+    tasks = (choose, choose_and_train, train)
     clusters_at_start: ClassVar[bool] = False
 
     def without_single_updates(self) -> "IFCA":
@@ -155,7 +154,7 @@ class IFCA:
     def trained(self, state: State, server: Server) -> tuple[tuple[Params, ...], dict[str, int]]:
         """Clients choose and train in one go: the new models, and who chose which."""
         request = Train(offer=self.offer(state), local=self.local)
-        replies = server.ask(train, broadcast(request, server.cohort))
+        replies = server.ask(choose_and_train, broadcast(request, server.cohort))
         models = tuple(
             step(model, {client: reply for client, reply in replies.items() if reply.cluster == k})
             for k, model in enumerate(state.models)
@@ -169,7 +168,7 @@ class IFCA:
         replies = server.ask(choose, broadcast(self.offer(state), server.cohort))
         chosen = {client: reply.cluster for client, reply in replies.items()}
         requests = train_own(state.models, chosen, chosen, self.local)
-        means = server.ask_mean(train_chosen, requests, chosen)
+        means = server.ask_mean(train, requests, chosen)
         models = add_means(state.models, means)
         if self.share_encoder and means:
             found = [m.reply for m in means.values()]

@@ -107,6 +107,11 @@ class WarmsUp(Protocol):
 @dataclass_transform(frozen_default=True)
 def algorithm(cls: type[T]) -> type[T]:
     """Make a class a frozen dataclass of hyper-parameters with checked settings."""
+    names = [task.name for task in getattr(cls, "tasks", ())]
+    if len(set(names)) < len(names):
+        raise TypeError(
+            f"{cls.__name__}.tasks: two tasks have one name ({', '.join(names)}); nodes find them by it"
+        )
     made = dataclass(frozen=True)(cls)
     made.__pydantic_config__ = STRICT  # type: ignore[attr-defined]
     return made

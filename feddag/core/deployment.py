@@ -103,7 +103,8 @@ class Deployment:
     One model is used as it is. Several models with weights are a mixture of their predicted probabilities;
     several without weights mean: the one with the least loss on the client's own training data. With the
     `marginals` of the models, the weights are those that an expectation step on the client's training data
-    makes of them. A client first puts back what it remembers, then adapts, then predicts.
+    makes of them. A client first puts back what it remembers, then adapts, then predicts. With
+    `seen_labels` it lowers the outputs of labels that it has never seen, if its validation samples agree.
     """
 
     models: tuple[Params, ...] = public()
@@ -115,6 +116,8 @@ class Deployment:
     marginals: tuple[tuple[float, ...], ...] = ()  # for each model, the share of each label in its cluster
     adapt: LocalTraining | None = None  # training on own data before use
     adapt_prefixes: tuple[str, ...] = ("",)  # which parts adapt
+    seen_labels: bool = False
+    shift: tuple[float, ...] = ()  # what is added to the outputs; (): nothing
 
     def recall(self, memory: Mapping[str, Params | np.ndarray]) -> "Deployment":
         """This deployment with what a client remembers put in place."""

@@ -16,7 +16,7 @@ from feddag.core.algorithm import Server, broadcast
 from feddag.core.averaging import Mean, mean
 from feddag.core.clusters import Clusters
 from feddag.core.contract import Known
-from feddag.core.deployment import LocalTraining
+from feddag.core.deployment import Deployment, LocalTraining
 from feddag.core.message import message, options, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, sgd_task
@@ -33,7 +33,7 @@ Sources = tuple[tuple[int, ...], ...]  # for each cluster, the clusters that it 
 class EncoderOptions:
     """How the models of the clusters start and train."""
 
-    count: Annotated[int, Ge(1), Le(2)] = 2  # encoders per model; 1 is FedDAG*
+    count: Annotated[int, Ge(1), Le(2)] = 1  # encoders per model; the paper has 2, and calls 1 FedDAG*
     sharing: bool = True  # False is FedDAG†: the secondary encoder learns from its own cluster
     combine_learners: Literal["mean", "sum"] = "mean"  # Θ^{2f'} of several learners; the paper sums
     source_updates: Literal["mean", "sum"] = "mean"  # of several sources of one learner; the paper sums
@@ -41,7 +41,9 @@ class EncoderOptions:
     # parallel: train both from the same round-start model (Eqs. 17 and 20); this was seen to diverge.
     phases: Literal["sequential", "parallel"] = "sequential"
     secondary_epochs: Annotated[int, Ge(0)] = 0  # of the secondary phase; 0: as in the primary phase
-    primary_start: Literal["warm", "random"] = "warm"  # Eq. 22, or the appendix's alternative
+    # warm: the mean of the members' warmed-up models (Eq. 22); common: θ⁰, the same for all, so that nobody
+    # warms up and one cluster is FedAvg; random: one random model per cluster (the appendix's alternative).
+    primary_start: Literal["common", "warm", "random"] = "common"
     head_start: Literal["warm", "random"] = "warm"  # warm: from the warm-up; the second encoder counts 0
     # sources: the mean of the source clusters' warmed-up encoders; common: one random encoder for all;
     # random: one random encoder per cluster; copy: the cluster's own primary encoder.
@@ -53,6 +55,10 @@ class EncoderOptions:
     def network(self) -> Literal["single", "dual"]:
         """The kind of network that every cluster trains."""
         return "dual" if self.count == 2 else "single"
+
+    def served(self, model: Params, seen_labels: bool) -> Deployment:
+        """What a client does with the model of its cluster."""
+        return Deployment(models=(model,), network=self.network, seen_labels=seen_labels)
 
 
 @message
@@ -131,11 +137,16 @@ def start_models(
     warm_clients: Collection[str],
     opened_from: Mapping[int, int],
 ) -> tuple[Params, ...]:
-    """Θ_z^{1f} is the mean of the members' warmed-up encoders, weighted by samples (Eq. 22).
+    """Θ_z^{1f} is θ⁰, or the mean of the members' warmed-up encoders, weighted by samples (Eq. 22).
 
     Of very many clients only some have warmed up; a cluster without any (`opened_from`) starts as another.
     """
+    common = server.initial_params()
+    if options.primary_start == "common" and options.count == 1:
+        return (common,) * len(clusters)
     models = [server.initial_params(options.network, f"cluster {z}") for z in range(len(clusters))]
+    if options.primary_start == "common":
+        models = [model.replace(widened(common, model)) for model in models]
     if options.primary_start == "warm":
         parts = ("primary.",) if options.count == 2 and options.head_start == "random" else PRIMARY
         labels = clusters.labels()
@@ -153,6 +164,21 @@ def start_models(
     if options.secondary_start == "sources":
         starts = [mean([starts[q] for q in sources[z]]) for z in range(len(models))]
     return tuple(model.replace(start) for model, start in zip(models, starts, strict=True))
+
+
+def train_both(
+    models: Sequence[Params],
+    sources: Sources,
+    labels: Mapping[str, int],
+    options: EncoderOptions,
+    local: LocalTraining,
+    server: Server,
+) -> tuple[tuple[Params, ...], Mapping[int, Mean[TrainedDual]]]:
+    """One round of both phases: the models of all clusters after it, and the mean replies."""
+    asked = training_requests(models, sources, options, local, server.round)
+    requests = {c: request for c, z in labels.items() if (request := asked[z]) is not None}
+    means = server.ask_mean(train_dual, requests, labels)
+    return aggregate(models, sources, means, options), means
 
 
 def training_requests(

@@ -2,6 +2,7 @@
 """The one evaluation task: a client scores what a Deployment gives it, on its own held-out samples."""
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -119,7 +120,22 @@ def serve(client: Client, deployment: Deployment, chosen: int | None = None) -> 
     if deployment.adapt is not None:
         adapt, train = deployment.adapt, deployment.adapt_prefixes
         models = tuple(sgd(client, m, adapt, network=deployment.network, train=train) for m in models)
-    return Deployment(models=models, network=deployment.network, weights=shares)
+    served = Deployment(models=models, network=deployment.network, weights=shares)
+    return with_seen_labels(client, served) if deployment.seen_labels else served
+
+
+def with_seen_labels(client: Client, served: Deployment) -> Deployment:
+    """A concrete deployment in which labels without a training sample are unlikely, if validation agrees.
+
+    After n samples the next one has a label that was never seen with a chance of about 1 / (n + 1).
+    """
+    unseen_C, held = client.train.counts() == 0, client.validation
+    if unseen_C.all() or not unseen_C.any() or not len(held):
+        return served
+    chance = 1 / (len(client.train) + 1)
+    lowered = dataclasses.replace(served, shift=tuple(np.where(unseen_C, math.log(chance), 0.0).tolist()))
+    before, after = (score(client, tried, held).loss for tried in (served, lowered))
+    return lowered if after < before else served
 
 
 def score(client: Client, served: Deployment, examples: Examples) -> Scores:
@@ -130,7 +146,7 @@ def score(client: Client, served: Deployment, examples: Examples) -> Scores:
     if client.known_scores is None or not examples.origin:
         return _score(client, served, examples)
     models = tuple(model.digest() for model in served.models)
-    key = (examples.origin, examples.y.tobytes(), models, served.weights, served.network)
+    key = (examples.origin, examples.y.tobytes(), models, served.weights, served.network, served.shift)
     if key not in client.known_scores:
         client.known_scores[key] = _score(client, served, examples)
     return client.known_scores[key]
@@ -139,12 +155,15 @@ def score(client: Client, served: Deployment, examples: Examples) -> Scores:
 def log_probabilities(client: Client, served: Deployment, examples: Examples) -> Tensor:
     """Log-probabilities of all classes under a concrete deployment, a mixture mixed, (n, classes) float64."""
     outputs = [logits(client, model, examples, served.network) for model in served.models]
-    return mixed_log_probabilities(outputs, served.weights)
+    return mixed_log_probabilities(outputs, served.weights, served.shift)
 
 
-def mixed_log_probabilities(outputs: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+def mixed_log_probabilities(
+    outputs: Sequence[Tensor], weights: Sequence[float], shift: Sequence[float] = ()
+) -> Tensor:
     """From the outputs of each model to the log-probabilities of their mixture."""
-    single = [output.double().log_softmax(1) for output in outputs]
+    added = torch.tensor(shift, dtype=torch.float64) if shift else 0.0
+    single = [(output.double() + added).log_softmax(1) for output in outputs]
     if len(single) == 1:
         return single[0]
     shares = torch.tensor(weights, dtype=torch.float64)

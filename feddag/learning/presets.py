@@ -3,8 +3,16 @@
 
 from typing import Any
 
+# Two encoders from a warm-up of all clients, each cluster with its own from the start.
+TWO_ENCODERS: dict[str, Any] = {
+    "signature": {"views": ["pixels", "shape", "texture", "gradient"]},
+    "encoders": {"count": 2, "primary_start": "warm"},
+    "shared_start": {"rounds": 0.0},
+    "seen_labels": False,
+}
 PRESETS: dict[str, dict[str, Any]] = {
     "recommended": {},
+    "two_encoders": TWO_ENCODERS,
     "paper": {  # literal, wherever the paper can be computed literally
         "signature": {"views": ["pixels", "gradient"], "side": 0, "vectors": 0.01},
         "clustering": {
@@ -17,14 +25,17 @@ PRESETS: dict[str, dict[str, Any]] = {
         },
         "graph": {"lacking_classes": False, "shared_alignment": False},
         "encoders": {
+            **TWO_ENCODERS["encoders"],
             "combine_learners": "sum",
             "source_updates": "sum",
             "phases": "parallel",
             "head_start": "random",
             "secondary_start": "random",
         },
+        "shared_start": {"rounds": 0.0},
+        "seen_labels": False,
     },
-    "shared_start": {"encoders": {"count": 1}, "shared_start": {"rounds": 0.4}},
-    "one_encoder": {"encoders": {"count": 1}},  # FedDAG* of the paper's tables
-    "no_sharing": {"encoders": {"sharing": False}},  # FedDAG† of the paper's tables
+    # FedDAG* and FedDAG† of the paper's tables: clusters that learn nothing from each other
+    "one_encoder": {"shared_start": {"rounds": 0.0}},
+    "no_sharing": {**TWO_ENCODERS, "encoders": {**TWO_ENCODERS["encoders"], "sharing": False}},
 }

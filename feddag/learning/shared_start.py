@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Share first, then specialise: clusters begin with one common model and leave it when validation says so.
 
-A cluster *shares* as long as its model is averaged, after every round, with those of its partners. Its *own
-step* is what the updates of its own clients alone would have made of the same model. From time to time the
-members of a cluster weigh both on their validation samples:
+A cluster *shares* as long as its model is averaged, after every round, with those of its partners: clusters
+that hold the same labels, since a model for other labels is a model for another task. Its *own step* is what
+the updates of its own clients alone would have made of the same model. From time to time the members of a
+cluster weigh both on their validation samples:
 
-    start            a cluster that the common model tells too little leaves at once, with its own warm model
+    warm start       a cluster that the common model tells too little leaves at once, with its own warm model
     shared rounds    who shares leaves when there is evidence against the shared step
     after them       who shares leaves unless there is evidence for it
 
@@ -39,22 +40,23 @@ class SharedStartOptions:
     """Whether, with whom and for how long clusters share their whole models before they specialise."""
 
     # share of all rounds, those of the warm-up included; 0: clusters train alone from the start
-    rounds: Annotated[float, Ge(0), Le(1)] = 0.0
+    rounds: Annotated[float, Ge(0), Le(1)] = 0.4
     partners: Literal["all", "graph", "random"] = "all"  # all clusters; its sources; as many by chance
+    # a partner holds the labels of at least this share of a cluster's samples, and the other way round
+    same_labels: Annotated[float, Ge(0), Le(1)] = 0.75
     evidence: bool = True  # False: nobody is asked, and everybody shares for exactly these rounds
     # ρ: the shared step must tell this part of what the own step tells about labels, else a cluster leaves
     enough: Annotated[float, Ge(0), Le(1)] = 0.5
     certainty: Annotated[float, Ge(0)] = 2.0  # standard errors by which a difference is evidence
-    checks: Annotated[int, Ge(1)] = 1  # how often models are weighed in the shared rounds, at even distances
 
     def last(self, num_rounds: int) -> int:
         """The last of the shared rounds."""
         return round(self.rounds * num_rounds)
 
     def due(self, round_: int, num_rounds: int) -> bool:
-        """Whether models are weighed in this round: at the start, regularly, and in the last shared one."""
-        last = self.last(num_rounds)
-        return round_ in (0, last) or round_ % max(1, math.ceil(last / self.checks)) == 0
+        """Whether models are weighed: soon and then ever less often, in the last shared round, and later."""
+        last = max(self.last(num_rounds), 1)
+        return round_ % last == 0 if round_ >= last else round_ & (round_ - 1) == 0  # 0, 1, 2, 4, 8, …
 
 
 @message
@@ -75,6 +77,7 @@ class Weighed:
     samples: int = sensitive("scores", least=0)
     shared: float = sensitive("scores", least=-1e-3, most=1e300)  # losses
     own: float = sensitive("scores", least=-1e-3, most=1e300)
+    prior: float = sensitive("scores", least=-1e-3, most=1e300)
     lack: float = sensitive("scores", least=-1e300, most=1e300)
     squares: float = sensitive("scores", least=0, most=1e300)  # of `lack`
 
@@ -95,6 +98,7 @@ def weigh(request: Weigh, client: Client) -> Weighed:
         samples=len(y),
         shared=float(shared.sum()),
         own=float(own.sum()),
+        prior=float(prior.sum()),
         lack=float(lack.sum()),
         squares=float((lack**2).sum()),
     )
@@ -110,6 +114,7 @@ class Evidence:
     samples: int
     shared: float  # mean losses
     own: float
+    prior: float
     lack: float  # mean, and its standard error
     error: float
 
@@ -118,36 +123,54 @@ class Evidence:
         """From the sums of several clients."""
         n = sum(reply.samples for reply in replies)
         if n < 2:
-            return cls(n, math.nan, math.nan, math.inf, 0.0)  # without evidence nobody shares
-        shared, own, lack, squares = (
+            return cls(n, math.nan, -math.inf, math.inf, math.inf, 0.0)  # without evidence nobody shares
+        shared, own, prior, lack, squares = (
             sum(getattr(reply, name) for reply in replies) / n
-            for name in ("shared", "own", "lack", "squares")
+            for name in ("shared", "own", "prior", "lack", "squares")
         )
         variance = max(squares - lack**2, 0.0) * n / (n - 1)
-        return cls(n, shared, own, lack, math.sqrt(variance / n))
+        return cls(n, shared, own, prior, lack, math.sqrt(variance / n))
 
     def leaves(self, certainty: float, shares_by_default: bool) -> bool:
-        """A cluster that shares by default needs evidence against it; another one needs evidence for it."""
+        """A cluster that shares by default needs evidence against it; another one needs evidence for it.
+
+        An own step that tells no more than the label shares do is no evidence for anything.
+        """
         if shares_by_default:
-            return self.lack > certainty * self.error
+            return self.own < self.prior and self.lack > certainty * self.error
         return not self.lack < -certainty * self.error
 
 
-def partners_of(
-    sharing: Sequence[int], sources: Sequence[Sequence[int]], options: SharedStartOptions, server: Server
-) -> Partners:
+def with_same_labels(counts_ZC: np.ndarray, least: float) -> np.ndarray:
+    """Which pairs of clusters hold the same labels: those of at least this share of each other's samples."""
+    shares_ZC = counts_ZC / np.maximum(counts_ZC.sum(axis=1, keepdims=True), 1)
+    in_common_ZZ = shares_ZC @ (counts_ZC > 0).T  # of z's samples, those of labels that q holds, too
+    return np.minimum(in_common_ZZ, in_common_ZZ.T) >= least - 1e-9
+
+
+def partners_of(state: "Sharers", options: SharedStartOptions, server: Server) -> Partners:
     """For each cluster, whose models are averaged to its own: those of its partners that still share."""
+    alike_ZZ = with_same_labels(np.stack(label_counts(state)), options.same_labels)
+    # A cluster of which nobody is there keeps its model bit for bit.
+    sharing = [z for z in state.sharing if str(z) not in (state.empty or {})]
     found: list[tuple[int, ...]] = []
-    for z, of_z in enumerate(sources):
-        others = [q for q in range(len(sources)) if q != z]
+    for z, of_z in enumerate(state.sources):
+        others = [q for q in range(len(state.sources)) if q != z]
         if options.partners == "graph":
             others = [q for q in of_z if q != z]
         elif options.partners == "random":
             number = sum(1 for q in of_z if q != z)
             drawn = (server.seed / "partners" / z).numpy().permutation(others)[:number]
             others = [int(q) for q in drawn]
-        found.append(tuple(sorted({z, *(q for q in others if q in sharing)})) if z in sharing else (z,))
+        with_z = {z, *(q for q in others if q in sharing and alike_ZZ[z, q])}
+        found.append(tuple(sorted(with_z)) if z in sharing else (z,))
     return tuple(found)
+
+
+def not_alone(state: Any, options: SharedStartOptions, server: Server) -> Any:
+    """The state in which nobody shares alone."""
+    partners = partners_of(state, options, server)
+    return replace(state, sharing=tuple(z for z in state.sharing if len(partners[z]) > 1))
 
 
 def averaged(models: Sequence[Params], examples: Mapping[int, int], partners: Partners) -> tuple[Params, ...]:
@@ -167,6 +190,7 @@ class Sharers(Protocol):
     sources: tuple[tuple[int, ...], ...]
     signatures: dict[str, Signature]
     sharing: tuple[int, ...]
+    empty: dict[str, int] | None
 
 
 def label_counts(state: Sharers) -> list[np.ndarray]:
@@ -191,26 +215,31 @@ def share(
 
     A cluster that leaves keeps its own step; the others are averaged without it.
     """
-    sharing, last = state.sharing, options.last(server.num_rounds)
-    if not sharing:
+    last = options.last(server.num_rounds)
+    state = not_alone(state, options, server) if means is None and state.sharing else state
+    if not state.sharing:
         return replace(state, models=tuple(own))
     if means is None:
         examples = {z: int(counts.sum()) for z, counts in enumerate(label_counts(state))}
     else:
         examples = {z: found.reply.examples for z, found in means.items()}
-    together = averaged(own, examples, partners_of(sharing, state.sources, options, server))
+    together = averaged(own, examples, partners_of(state, options, server))
     if not options.evidence:
-        return replace(state, models=together, sharing=sharing if server.round < last else ())
+        return replace(state, models=together, sharing=state.sharing if server.round < last else ())
+    if means is None and all(model == own[0] for model in own):
+        return state  # from a common start nobody has a step of its own yet
     if options.due(server.round, server.num_rounds):
         default = server.round < last
         found = weighed(own, together, state, network, options.enough if default else 1.0, server)
-        # A cluster that nobody of the cohort belongs to is judged another time.
-        unheard = {z for z in sharing if found[z].samples < 2 and 0 < server.round < last}
-        stay = tuple(z for z in sharing if z in unheard or not found[z].leaves(options.certainty, default))
-        sharing = stay if len(stay) > 1 else ()  # nobody shares alone
-        together = averaged(own, examples, partners_of(sharing, state.sources, options, server))
-    server.note(sharing=list(sharing))
-    return replace(state, models=together, sharing=sharing)
+        # A cluster that is not heard is judged another time; if nobody is, there is no evidence to be had.
+        early = 0 < server.round < last and any(e.samples > 1 for e in found.values())
+        unheard = {z for z in state.sharing if early and found[z].samples < 2}
+        leaves = {z for z in state.sharing if found[z].leaves(options.certainty, default)} - unheard
+        stay = replace(state, sharing=tuple(z for z in state.sharing if z not in leaves))
+        state = not_alone(stay, options, server)
+        together = averaged(own, examples, partners_of(state, options, server))
+    server.note(sharing=list(state.sharing))
+    return replace(state, models=together)
 
 
 def weighed(
@@ -238,7 +267,7 @@ def weighed(
     found = {z: Evidence.of([r for c, r in replies.items() if labels[c] == z]) for z in state.sharing}
     server.note(
         weighed={
-            str(z): {"samples": e.samples, "shared": e.shared, "own": e.own, "lack": e.lack, "error": e.error}
+            str(z): {n: getattr(e, n) for n in ("samples", "shared", "own", "prior", "lack", "error")}
             for z, e in found.items()
             if e.samples > 1
         }

@@ -14,9 +14,11 @@ from feddag.clustering.options import SvdMethod
 from feddag.clustering.subspaces import Subspaces, class_means, class_subspaces
 from feddag.core.contract import Known
 from feddag.core.deployment import LocalTraining
+from feddag.core.errors import InvalidInput
 from feddag.core.examples import Examples
 from feddag.core.message import message, options, public, sensitive
 from feddag.core.params import Layout, Params
+from feddag.core.problem import Problem
 from feddag.core.seeds import Seed
 from feddag.core.task import Client, sgd_task
 from feddag.learning.sgd import sgd
@@ -30,8 +32,9 @@ NO_ERRORS = np.zeros(0, dtype=np.float32)
 class SignatureOptions:
     """What a client computes and sends as its signature."""
 
-    # What is looked at: see `feddag.clustering.looks`; "gradient" is the sketch of the update.
-    views: tuple[ViewName, ...] = ("pixels", "shape", "texture", "gradient")
+    # What is looked at: see `feddag.clustering.looks`; "gradient" is the sketch of an update, for which every
+    # client has to train at the start; (): what suits the data, see `suited`.
+    views: tuple[ViewName, ...] = ()
     side: Annotated[int, Ge(0)] = 16  # images are averaged to at most this side; 0: samples as they are
     # t_g, rounds of training alone before the signature; a request says 0 where no update is needed.
     warmup_rounds: Annotated[int, Ge(1)] = 2
@@ -44,11 +47,35 @@ class SignatureOptions:
     def __post_init__(self) -> None:
         """Refuse a number of vectors that is neither a count nor a share."""
         unknown = [view for view in self.views if view not in get_args(ViewName)]
-        if unknown or len(set(self.views)) < len(self.views) or not self.views:
+        if unknown or len(set(self.views)) < len(self.views):
             known = ", ".join(get_args(ViewName))
-            raise ValueError(f"views = {list(self.views)}: expected one or more of {known}, once each")
+            raise ValueError(f"views = {list(self.views)}: expected some of {known}, once each")
         if self.vectors > 1 and self.vectors != int(self.vectors):
             raise ValueError(f"vectors = {self.vectors:g}: expected a whole number, or a share below 1")
+
+    def suited(self, problem: Problem) -> "SignatureOptions":
+        """With the views that suit the data, unless some are named.
+
+        Rows of a table have neither shape nor texture, and their few columns hardly tell classes apart, but
+        to train on them is cheap: there updates are compared, too.
+        """
+        table = len(problem.input_shape) == 1 and not problem.integer_codes
+        suit: tuple[ViewName, ...] = (*DATA_VIEWS, "gradient") if table else DATA_VIEWS
+        return replace(self, views=self.views or suit)
+
+    def without_gradient(self) -> "SignatureOptions":
+        """Views of the data alone, where updates of single clients may not be seen."""
+        told = tuple(view for view in self.views if view != "gradient")
+        if self.views and not told:
+            raise InvalidInput(
+                "algorithm.signature.views = ['gradient'] compares the updates of single clients, which "
+                "privacy.level = 'private' does not let leave: name views of the data, or use level 'strict'"
+            )
+        return replace(self, views=told)
+
+    def asked(self, warmup_rounds: int) -> "SignatureOptions":
+        """What a client is asked for."""
+        return replace(self, warmup_rounds=warmup_rounds, views=self.views or DATA_VIEWS)
 
 
 @message

@@ -8,7 +8,7 @@ model.predict_proba(x)                   # (samples, classes)
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,10 @@ class ClientModel:
     problem: Problem
     deployment: Deployment
     networks: Networks
+
+    def for_others(self) -> "ClientModel":
+        """The same without what depends on the labels that this client has seen."""
+        return replace(self, deployment=replace(self.deployment, shift=()))
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -165,7 +169,8 @@ class SavedModels:
         files = tuple(entry["files"]) if entry["uses"] is None else (entry["uses"],)
         weights = tuple(entry["weights"]) if entry["uses"] is None else ()
         params = tuple(self._params(name, entry["network"]) for name in files)
-        deployment = Deployment(models=params, network=entry["network"], weights=weights)
+        shift = tuple(entry.get("shift", ()))
+        deployment = Deployment(models=params, network=entry["network"], weights=weights, shift=shift)
         return ClientModel(client, files, self.problem, deployment, self.networks)
 
     def users(self) -> list[list[ClientId]]:
@@ -184,7 +189,7 @@ class SavedModels:
         y = self.class_numbers(labels)
         if len(y) == 0:
             raise InvalidInput("no labelled samples were given: at least one is needed to choose a model")
-        models = [(self.of(clients[0]), clients) for clients in self.users()]
+        models = [(self.of(clients[0]).for_others(), clients) for clients in self.users()]
         losses = [model.loss(x, y) for model, _ in models]
         best = int(np.argmin(losses))
         return *models[best], losses[best]

@@ -36,6 +36,7 @@ class ServedModel(nn.Module):
     def __init__(self, model: ClientModel) -> None:
         super().__init__()
         self.scaling, self.weights = model.problem.scaling, model.deployment.weights
+        self.shift = model.deployment.shift
         kind = model.deployment.network
         # The network of this process is loaded anew for every model: each copy keeps its own parameters.
         self.networks = nn.ModuleList(_loaded(model, kind, params) for params in model.deployment.models)
@@ -44,7 +45,7 @@ class ServedModel(nn.Module):
         """Probabilities of a batch."""
         scaled = self.scaling(x)
         outputs = [network(scaled) for network in self.networks]
-        return mixed_log_probabilities(outputs, self.weights).exp().float()
+        return mixed_log_probabilities(outputs, self.weights, self.shift).exp().float()
 
 
 def _loaded(model: ClientModel, kind: str, params: Params) -> nn.Module:

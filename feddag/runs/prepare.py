@@ -39,13 +39,15 @@ def prepare(experiment: Experiment, problem: Problem) -> Prepared:
     experiment.track.check_installed()
     network = Networks(experiment.model, problem)
     check_head(state_tensors(network("single")), experiment.training.prior_correction)
-    algorithm = protected(experiment)
+    algorithm = protected(experiment, problem)
     return Prepared(experiment, problem, algorithm, network)
 
 
-def protected(experiment: Experiment) -> Algorithm:
-    """The algorithm as the level of privacy lets it run; refused where it cannot."""
+def protected(experiment: Experiment, problem: Problem) -> Algorithm:
+    """The algorithm as it suits the data and as the level of privacy lets it run; refused where it cannot."""
     algorithm, privacy = experiment.build_algorithm(), experiment.privacy
+    if hasattr(algorithm, "suited"):
+        algorithm = algorithm.suited(problem)
     watched = (watch,) if experiment.detector == "client" else ()
     check_start(experiment.algorithm.name, algorithm, privacy, watched)
     if privacy.noisy and not privacy.dpsgd and hasattr(algorithm, "without_sketches"):

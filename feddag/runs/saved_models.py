@@ -10,12 +10,14 @@
   channel or feature; an empty mean or std changes nothing;
 - `columns` of tables, in the order of the features: a name with [], or with its texts, each of which is one
   feature;
-- `clients`: client → `network` ("single", or "dual" with two encoders), `files`, `weights`, `uses`, `adapt`.
+- `clients`: client → `network` ("single", or "dual" with two encoders), `files`, `weights`, `shift`, `uses`,
+  `adapt`.
 
 `uses` is the one file of `files` that the client predicts with. Where a method offers several models, it is
 the one that fits the client's own data best. `uses` is null if the client mixes the predicted probabilities
 of all files by `weights`, or if it offers several models and the client's evaluation failed. With `adapt` the
 client trains the model on its own data before it predicts; in a simulation this was done before saving.
+`shift`, if not empty, is added to the outputs: labels that the client has never seen are less likely.
 `feddag.runs.client_model` reads all this back.
 """
 
@@ -55,6 +57,7 @@ def save_models(
             "network": deployment.network,
             "files": files,
             "weights": list(deployment.weights),
+            "shift": list(deployment.shift),
             "uses": _used(files, chosen.get(client, -1)),
             "adapt": deployment.adapt is not None,
         }

@@ -163,7 +163,7 @@ class SimulationFacts:
     def personal(self, client: ClientId, deployment: Deployment, exchange: Exchange) -> Deployment:
         """What the client would use: its own parts put back, and adapted where the method does so."""
         memory = self.memories.get(client)
-        if deployment.adapt is None or self.site is None:
+        if self.site is None or (deployment.adapt is None and not deployment.seen_labels):
             return deployment.recall(memory)
         asked = client_at(self.site, client, exchange, memory, sees_test=True, sees_validation=True)
         try:

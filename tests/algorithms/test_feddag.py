@@ -20,6 +20,7 @@ from feddag.core.clusters import Clusters
 from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput
 from feddag.core.params import Params
+from feddag.core.problem import Problem
 from feddag.engines.inline import InlineEngine
 from feddag.experiment.settings import Experiment
 from feddag.learning.dual import (
@@ -33,7 +34,7 @@ from feddag.learning.dual import (
     train_dual,
     training_request,
 )
-from feddag.learning.signature import SignatureOptions, items_of, sketch_mask
+from feddag.learning.signature import DATA_VIEWS, SignatureOptions, items_of, sketch_mask
 from feddag.learning.train import Train, train
 from tests.contracts.toys import TRAINING, Around, play, toy, toy_server
 
@@ -170,13 +171,23 @@ def test_the_sketch_keeps_the_same_coordinates_for_everyone_and_two_percent_of_t
     assert len(sketch_mask(1, 0.001, 10)) == 1
 
 
+TWO = {"preset": "two_encoders"}  # the paper's form: warm start, two encoders
+
+
 def warm_mean(prepared: Any) -> Params:
     """What FedDAG* starts from when there is one cluster."""
     return play(prepared, rounds=0).states[0].models[0]
 
 
+def test_one_cluster_is_fedavg():
+    settings = {"signature": {"views": ["pixels"]}, "clustering": {"num_clusters": 1}}
+    ours = play(toy("feddag", settings), rounds=3).states
+    fedavg = play(toy("fedavg"), rounds=3).states
+    assert [state.models for state in ours] == [(state.params,) for state in fedavg]
+
+
 def test_one_encoder_and_one_cluster_is_fedavg_from_the_warm_start():
-    prepared = toy("feddag", {"encoders": {"count": 1}, "clustering": {"num_clusters": 1}})
+    prepared = toy("feddag", {**TWO, "encoders": {"count": 1}, "clustering": {"num_clusters": 1}})
     trace = play(prepared, rounds=3)
     fedavg = toy("fedavg")
     algorithm = fedavg.algorithm
@@ -195,8 +206,8 @@ def test_one_encoder_and_one_cluster_is_fedavg_from_the_warm_start():
 
 def test_with_a_secondary_encoder_that_outputs_zero_it_follows_the_single_encoder():
     """Equal primary and head at the start, no secondary phase: both train the same function."""
-    prepared = toy("feddag", {"clustering": {"num_clusters": 1}})
-    single = warm_mean(toy("feddag", {"encoders": {"count": 1}, "clustering": {"num_clusters": 1}}))
+    prepared = toy("feddag", {**TWO, "clustering": {"num_clusters": 1}})
+    single = warm_mean(toy("feddag", {**TWO, "encoders": {"count": 1}, "clustering": {"num_clusters": 1}}))
     engine = InlineEngine(prepared.site)
     dual = play(prepared, rounds=0).states[0].models[0]
     features = single["head.weight"].shape[1]
@@ -225,7 +236,7 @@ def test_with_a_secondary_encoder_that_outputs_zero_it_follows_the_single_encode
 
 def test_primary_encoders_start_as_the_example_weighted_mean_of_the_members_warm_encoders():
     """Eq. 22, literally, from what the clients remember."""
-    prepared = toy("feddag", {"clustering": {"num_clusters": 2}})
+    prepared = toy("feddag", {**TWO, "clustering": {"num_clusters": 2}})
     engine = InlineEngine(prepared.site)
     kept: dict[str, Params] = {}
 
@@ -250,7 +261,7 @@ def test_primary_encoders_start_as_the_example_weighted_mean_of_the_members_warm
 
 def first_models(**settings):
     return (
-        play(toy("feddag", {"clustering": {"num_clusters": 2}, "encoders": settings}), rounds=0)
+        play(toy("feddag", {**TWO, "clustering": {"num_clusters": 2}, "encoders": settings}), rounds=0)
         .states[0]
         .models
     )
@@ -294,7 +305,7 @@ def test_without_sharing_every_cluster_is_its_own_source():
 
 
 def test_a_cluster_without_anybody_there_keeps_its_model_bit_for_bit_and_later_teaches_nobody():
-    prepared = toy("feddag", {"clustering": {"num_clusters": 2}, "follow": {"idle": 3}})
+    prepared = toy("feddag", {**TWO, "clustering": {"num_clusters": 2}, "follow": {"idle": 3}})
     method, engine = prepared.algorithm, InlineEngine(prepared.site)
     begun = method.start(toy_server(prepared.site, engine, clients=prepared.trainable))
     assert begun.sources == ((1,), (0,))
@@ -413,7 +424,7 @@ def test_the_clustering_clusters_nothing_again(monkeypatch):
         models=state.models[:1],
         sources=((0,),),
     )
-    monkeypatch.setattr("feddag.clustering.agglomerative.linkage", None)
+    monkeypatch.setattr("scipy.cluster.hierarchy.linkage", None)
     assert len(prepared.algorithm.clustering(moved).clusters) == 1
 
 
@@ -490,6 +501,16 @@ def test_planted_groups_are_found_on_the_toy_problem():
     groups = prepared.federation.groups
     pairs = {(labels[c], groups[c]) for c in labels}
     assert len(pairs) == len(set(labels.values())) == 2
+
+
+def test_the_views_suit_the_data_unless_some_are_named():
+    def views(shape: tuple[int, ...], codes: bool = False, **named: Any) -> tuple[str, ...]:
+        problem = Problem(shape, 3, integer_codes=codes)
+        return FedDAG(signature=SignatureOptions(**named)).suited(problem).signature.views
+
+    assert views((1, 28, 28)) == views((9, 128)) == views((80,), codes=True) == DATA_VIEWS
+    assert views((6,)) == (*DATA_VIEWS, "gradient"), "a table"
+    assert views((6,), views=("pixels",)) == ("pixels",)
 
 
 def test_nobody_trains_for_data_angles_alone_unless_the_warm_model_is_wanted():

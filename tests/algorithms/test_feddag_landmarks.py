@@ -70,7 +70,7 @@ def test_everybody_is_in_the_planted_cluster_newcomers_too(trace):
 
 
 def test_only_landmarks_train_at_the_start_where_updates_do_not_count():
-    data_alone = settings(signature={"views": ["pixels", "texture"]})
+    data_alone = settings(signature={"views": ["pixels", "texture"]}, encoders={"primary_start": "warm"})
     trace = play(build(data_alone, federation()), rounds=0)
     start = [asked for asked in trace.asked if asked.purpose == "round"]
     trained = {c for asked in start for c, answer in asked.answers.items() if answer.samples}

@@ -23,11 +23,17 @@ from tests.contracts.toys import experiment, toy
 from tests.support.toys import toy_server
 
 WARMUP, ROUNDS = 2, 6  # the start stands for the first two rounds
-BASE = {"clustering": {"num_clusters": 2}, "signature": {"vectors": 1}, "encoders": {"count": 1}}
+BASE = {
+    "preset": "two_encoders",  # its warm start: models differ from the beginning
+    "clustering": {"num_clusters": 2},
+    "signature": {"vectors": 1},
+    "encoders": {"count": 1},
+}
+COLD = {"clustering": {"num_clusters": 2}, "signature": {"vectors": 1, "views": ["pixels"]}}
 
 
 def settings(**shared: Any) -> dict[str, Any]:
-    return {**BASE, "shared_start": {"rounds": 0.5, "certainty": 0.0, **shared}}
+    return {**BASE, "shared_start": {"rounds": 0.5, "certainty": 0.0, "same_labels": 0.0, **shared}}
 
 
 def states(simulation: Simulation, engine: Any = None, log: list | None = None) -> list[Any]:
@@ -65,7 +71,7 @@ def without_validation(simulation: Simulation) -> Simulation:
 def test_no_shared_rounds_is_feddag_without_a_shared_start_and_asks_nothing_more() -> None:
     log: list = []
     off = states(toy("feddag", {**BASE, "shared_start": {"rounds": 0.0}}), log=log)
-    on_its_own = {**BASE, "shared_start": {"rounds": 0.0, "partners": "graph", "checks": 3}}
+    on_its_own = {**BASE, "shared_start": {"rounds": 0.0, "partners": "graph"}}
     assert digests(off) == digests(states(toy("feddag", on_its_own)))
     assert all(s.sharing == () for s in off)
     assert "weigh" not in [name for name, _, _ in log]
@@ -76,6 +82,24 @@ def test_without_validation_samples_every_cluster_trains_alone() -> None:
     shared = states(without_validation(toy("feddag", settings())))
     assert [s.models for s in shared] == [s.models for s in alone]
     assert shared[0].sharing == ()
+
+
+def test_from_a_common_start_everybody_shares_until_there_is_evidence() -> None:
+    log: list = []
+    shared = states(toy("feddag", {**COLD, "shared_start": {"enough": 0.0, "same_labels": 0.0}}), log=log)
+    assert shared[0].models[0] == shared[0].models[1]
+    assert shared[0].sharing == (0, 1), "there is nothing to weigh yet"
+    assert next(r for name, r, _ in log if name == "weigh") == 1
+    assert shared[1].models[0] == shared[1].models[1]
+
+
+def test_clusters_with_other_labels_never_share_and_are_asked_nothing() -> None:
+    log: list = []
+    partition = {"kind": "label-groups", "groups": 2}
+    shared = states(toy("feddag", COLD, partition=partition), log=log)
+    alone = states(toy("feddag", {**COLD, "preset": "one_encoder"}, partition=partition))
+    assert [s.models for s in shared] == [s.models for s in alone]
+    assert "weigh" not in [name for name, _, _ in log]
 
 
 def test_a_single_cluster_has_nobody_to_share_with() -> None:
@@ -111,17 +135,17 @@ def test_after_exactly_the_shared_rounds_models_part_without_evidence() -> None:
     assert equal == [True] * 4 + [False] * 3
 
 
-def test_weighing_costs_two_models_down_and_five_numbers_up() -> None:
+def test_weighing_costs_two_models_down_and_six_numbers_up() -> None:
     log: list = []
     simulation = toy("feddag", settings(enough=0.0, certainty=9.0))
     found = states(simulation, log=log)
     floats = found[0].models[0].layout.size
     asked = [(r, answers) for name, r, answers in log if name == "weigh"]
-    assert [r for r, _ in asked][:2] == [0, 3]
+    assert [r for r, _ in asked][:2] == [0, 3], "round 1 and 2 are those of the warm-up"
     for _, answers in asked:
         for answer in answers.values():
             assert answer.bytes_down == 4 * 2 * floats + 8 * 4 + len("single") + 8
-            assert answer.bytes_up == 5 * 8
+            assert answer.bytes_up == 6 * 8
 
 
 def test_workers_give_the_same_bits() -> None:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from feddag.algorithms.ifca import IFCA, Offer, State, Train, choose, train, whole_models
+from feddag.algorithms.ifca import IFCA, Offer, State, Train, choose, choose_and_train, whole_models
 from feddag.core import codec
 from feddag.core.deployment import LocalTraining
 from feddag.core.params import Params
@@ -40,7 +40,7 @@ def torn_client() -> tuple[Client, tuple[Params, Params]]:
 def test_clusters_are_chosen_on_training_data_only() -> None:
     client, models = torn_client()
     assert choose(Offer(models=models), client).cluster == 1
-    assert train(Train(offer=Offer(models=models), local=LOCAL), client).cluster == 1
+    assert choose_and_train(Train(offer=Offer(models=models), local=LOCAL), client).cluster == 1
     assert serve(client, IFCA().deploy(State(models=models), client.id)).models == (models[1],)
 
 
@@ -88,7 +88,7 @@ def test_a_shared_encoder_is_sent_once_and_averaged_over_everyone() -> None:
 def test_it_finds_the_planted_groups() -> None:
     prepared = toy("ifca", {"num_clusters": 2}, num_clients=12)
     trace = play(prepared, rounds=6, cohort=lambda round_: prepared.trainable)
-    answers = next(q for q in trace.asked if q.task == "train" and q.round == 6).answers
+    answers = next(q for q in trace.asked if q.task == "choose_and_train" and q.round == 6).answers
     found = {client: answer.reply.cluster for client, answer in answers.items()}
     pairs = {(prepared.federation.groups[client], cluster) for client, cluster in found.items()}
     assert len(pairs) == 2

@@ -20,10 +20,12 @@ from tests.contracts.toys import SETTINGS, Trace, every_algorithm, play, toy
 # Settings in which models are summed, mixed or moved by the server.
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "feddag, three clusters": ("feddag", {"clustering": {"num_clusters": 3}}),
+    "feddag, two encoders": ("feddag", {"preset": "two_encoders", "clustering": {"num_clusters": 3}}),
     "feddag, paper": ("feddag", {"preset": "paper", "clustering": {"num_clusters": 3}}),
     "feddag, sums": (
         "feddag",
         {
+            "preset": "two_encoders",
             "clustering": {"num_clusters": 3},
             "encoders": {"combine_learners": "sum", "source_updates": "sum"},
         },
@@ -31,6 +33,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "feddag, random starts": (
         "feddag",
         {
+            "preset": "two_encoders",
             "clustering": {"num_clusters": 2},
             "encoders": {"primary_start": "random", "secondary_start": "random", "diversity": 0.1},
         },

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.contracts.toys import every_algorithm, reference, toy
+from tests.contracts.toys import SETTINGS, every_algorithm, play, reference, toy
 
 NUMBER = 8
 LOCAL = 10 * NUMBER + len("sgd") + len("constant")  # the settings of local training
@@ -26,18 +26,22 @@ SAMPLE = WIDTH + CLASSES  # floats of one mean of FedMix
 # Bytes; where needed as a function of the client's number of samples, or one of several.
 Size = int | set[int] | Callable[[int], int]
 
+SIGN = (
+    4 * M + LOCAL + 7 * NUMBER + len("pixels shape texture gradient".replace(" ", "") + "total" + "exact"),
+    4 * round(0.02 * M) + 2 * (4 * WIDTH + NUMBER) * CLASSES + NUMBER * CLASSES + NUMBER,
+)
 # method → task → (down, up) for each client that is asked
 FORMULAS: dict[str, dict[str, tuple[Size, Size]]] = {
     "feddag": {
         # sketch (2% of M), for pixels and shape one vector a class with its class, class counts, classes
         # withheld; vectors have no texture
-        "sign": (
-            4 * M
-            + LOCAL
-            + 7 * NUMBER
-            + len("pixels shape texture gradient".replace(" ", "") + "total" + "exact"),
-            4 * round(0.02 * M) + 2 * (4 * WIDTH + NUMBER) * CLASSES + NUMBER * CLASSES + NUMBER,
-        ),
+        "sign": SIGN,
+        "train": (4 * M + LOCAL, 4 * M + NUMBER),
+        # the shared and the own step, label shares, network, what is enough; six sums
+        "weigh": (4 * 2 * M + NUMBER * CLASSES + len("single") + NUMBER, 6 * NUMBER),
+    },
+    "feddag, two encoders": {
+        "sign": SIGN,
         "share_warm": (len("primary.head."), 4 * M + NUMBER),
         # own encoders and head, and the learners' combined encoder: 3E + H₂ down, 2E + H₂ up
         "train_dual": (
@@ -69,7 +73,7 @@ FORMULAS: dict[str, dict[str, tuple[Size, Size]]] = {
     },
     "ifca": {
         "choose": (4 * K * M, NUMBER),
-        "train": (4 * K * M + LOCAL, 4 * M + 2 * NUMBER),
+        "choose_and_train": (4 * K * M + LOCAL, 4 * M + 2 * NUMBER),
     },
     "pacfl": {
         "describe": (NUMBER, 4 * WIDTH * CLASSES),  # one vector a class, everyone has all classes
@@ -114,10 +118,18 @@ def sizes(formula: Size, samples: int, once: int = 0) -> set[int]:
 def test_bytes_equal_the_formula(name: str) -> None:
     if name not in FORMULAS:
         pytest.fail(f"state in FORMULAS what the questions of '{name}' cost")
-    federation = toy(name).federation
+    check(name, toy(name).federation, reference(name).asked)
+
+
+def test_bytes_of_two_encoders_equal_the_formula() -> None:
+    prepared = toy("feddag", {**SETTINGS["feddag"], "preset": "two_encoders"})
+    check("feddag, two encoders", prepared.federation, play(prepared).asked)
+
+
+def check(name: str, federation: Any, questions: Any) -> None:
     seen: set[str] = set()
     known: set[str] = set()
-    for asked in reference(name).asked:
+    for asked in questions:
         if asked.purpose == "evaluation":
             continue
         seen.add(asked.task)

@@ -44,17 +44,25 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "feddag, paper": ("feddag", {"preset": "paper"}, GROUPS),
     "feddag, data view": (
         "feddag",
-        {"signature": {"views": ["pixels", "shape", "texture"], "svd": "randomised"}},
+        {
+            "preset": "two_encoders",
+            "signature": {"views": ["pixels", "shape", "texture"], "svd": "randomised"},
+        },
         GROUPS,
     ),
     "feddag, gradient view": (
         "feddag",
-        {"clustering": {"cut_rule": "silhouette"}, "signature": {"views": ["gradient"]}},
+        {
+            "preset": "two_encoders",
+            "clustering": {"cut_rule": "silhouette"},
+            "signature": {"views": ["gradient"]},
+        },
         GROUPS,
     ),
     "feddag, entropy": (
         "feddag",
         {
+            "preset": "two_encoders",
             "clustering": {"fusion": "entropy", "cut_rule": "plateau"},
             "signature": {"warmup_update": "last"},
         },
@@ -62,29 +70,40 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "feddag, pairs": (
         "feddag",
-        {"clustering": {"angles": "pairs", "fusion": "mean", "cut_rule": "loss"}},
+        {"preset": "two_encoders", "clustering": {"angles": "pairs", "fusion": "mean", "cut_rule": "loss"}},
         GROUPS,
     ),
     "feddag, frequency": (
         "feddag",
-        {"clustering": {"class_weighting": "frequency", "linkage": "complete"}},
+        {"preset": "two_encoders", "clustering": {"class_weighting": "frequency", "linkage": "complete"}},
         GROUPS,
     ),
     "feddag, threshold": (
         "feddag",
-        {"clustering": {"threshold": 0.3}, "graph": {"alignment": False}},
+        {"preset": "two_encoders", "clustering": {"threshold": 0.3}, "graph": {"alignment": False}},
         GROUPS,
     ),
-    "feddag, one encoder": ("feddag", {"encoders": {"count": 1}, "clustering": {"num_clusters": 2}}, {}),
-    "feddag, no sharing": ("feddag", {"encoders": {"sharing": False}, "clustering": {"num_clusters": 2}}, {}),
+    "feddag, alone": ("feddag", {"preset": "one_encoder", "clustering": {"num_clusters": 2}}, {}),
+    "feddag, two encoders": ("feddag", {"preset": "two_encoders", "signature": {"vectors": 2}}, GROUPS),
+    "feddag, one encoder": (
+        "feddag",
+        {"preset": "two_encoders", "encoders": {"count": 1}, "clustering": {"num_clusters": 2}},
+        {},
+    ),
+    "feddag, no sharing": ("feddag", {"preset": "no_sharing", "clustering": {"num_clusters": 2}}, {}),
     "feddag, schedule": (
         "feddag",
-        {"encoders": {"primary_rounds": 1, "secondary_epochs": 1}, "clustering": {"num_clusters": 2}},
+        {
+            "preset": "two_encoders",
+            "encoders": {"primary_rounds": 1, "secondary_epochs": 1},
+            "clustering": {"num_clusters": 2},
+        },
         {},
     ),
     "feddag, parallel": (
         "feddag",
         {
+            "preset": "two_encoders",
             "encoders": {"phases": "parallel", "combine_learners": "sum", "source_updates": "sum"},
             "clustering": {"num_clusters": 3},
         },
@@ -93,6 +112,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "feddag, random starts": (
         "feddag",
         {
+            "preset": "two_encoders",
             "encoders": {"primary_start": "random", "secondary_start": "random", "diversity": 0.1},
             "clustering": {"num_clusters": 2},
         },
@@ -100,20 +120,29 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "feddag, copy": (
         "feddag",
-        {"encoders": {"secondary_start": "copy", "head_start": "random"}, "clustering": {"num_clusters": 2}},
+        {
+            "preset": "two_encoders",
+            "encoders": {"secondary_start": "copy", "head_start": "random"},
+            "clustering": {"num_clusters": 2},
+        },
         {},
     ),
     "feddag, common": (
         "feddag",
-        {"encoders": {"secondary_start": "common"}, "clustering": {"num_clusters": 2}},
+        {
+            "preset": "two_encoders",
+            "encoders": {"secondary_start": "common"},
+            "clustering": {"num_clusters": 2},
+        },
         {},
     ),
     "feddag, shared start": (
         "feddag",
         {
-            "preset": "shared_start",
+            "preset": "two_encoders",
+            "encoders": {"count": 1},
             "clustering": {"num_clusters": 2},
-            "shared_start": {"rounds": 1.0, "enough": 0.0, "certainty": 4.0},
+            "shared_start": {"rounds": 1.0, "enough": 0.0, "certainty": 4.0, "same_labels": 0.0},
         },
         {},
     ),

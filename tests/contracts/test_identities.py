@@ -31,7 +31,7 @@ class Is:
 # A method whose identity needs more than two settings names the test in tests/algorithms that checks it.
 IDENTITIES: dict[str, list[Is] | str] = {
     "fedavg": "../contracts/test_identities.py::test_fedavg_is_plain_training_for_a_single_client",
-    "feddag": "test_feddag.py::test_one_encoder_and_one_cluster_is_fedavg_from_the_warm_start",
+    "feddag": "test_feddag.py::test_one_cluster_is_fedavg",
     "fedprox": [Is({"mu": 0.0})],
     "fedavgm": [Is({"momentum": 0.0, "server_lr": 1.0})],
     # √v and τ are 0.5 for ever, so the step is the mean update divided by 1

@@ -13,6 +13,7 @@ from feddag.core.examples import Examples
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
 from feddag.core.task import Client
+from feddag.learning import drift
 from feddag.learning.drift import (
     DriftOptions,
     Watch,
@@ -177,3 +178,17 @@ def test_a_loss_that_grows_is_an_alarm_only_if_it_is_asked_for() -> None:
         watch(Watch(options=options, renew=True, deployment=Deployment(models=(blank,))), here)
         request = Watch(options=options, renew=False, deployment=Deployment(models=(wrong,)))
         assert watch(request, here).alarm is expected
+
+
+def test_the_very_same_samples_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    data, client = images(), toy_client(blob_site())
+    here = holding(client, data)
+    watch(Watch(options=OPTIONS, renew=True), here)
+    monkeypatch.setattr(drift, "describe", lambda *arguments: pytest.fail("all samples were described again"))
+    again = holding(here, data, 1)
+    again.memory["drift.suspected"] = np.ones(1)
+    assert not watch(Watch(options=OPTIONS, renew=False), again).alarm
+    assert not again.memory["drift.suspected"].any(), "what was suspected before has not come true"
+    changed = replace(data, y=data.y[::-1].copy())
+    with pytest.raises(pytest.fail.Exception, match="described again"):
+        watch(Watch(options=OPTIONS, renew=False), holding(here, changed, 2))

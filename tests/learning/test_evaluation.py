@@ -38,6 +38,39 @@ def test_scores_count_right_predictions_class_by_class():
     assert scores.loss == pytest.approx(reference.item(), rel=1e-9)
 
 
+def without_label(label: int):
+    """A client that has no sample of a label."""
+    client = toy_client(site)
+    seen, held = (part.take(np.flatnonzero(part.y != label)) for part in (client.train, client.validation))
+    return replace(client, train=seen, validation=held)
+
+
+def test_a_label_that_a_client_has_never_seen_is_unlikely_by_the_rule_of_succession():
+    client, params = without_label(1), model()
+    served = serve(client, Deployment(models=(params,), seen_labels=True))
+    n = len(client.train)
+    assert served.shift == pytest.approx((0, -np.log(n + 1), 0))
+    outputs = logits(client, params, client.test).double()
+    outputs[:, 1] -= np.log(n + 1)
+    scores = score(client, served, client.test)
+    right = client.test.y[(outputs.argmax(1) == client.test.labels).numpy()]
+    assert scores.correct.tolist() == np.bincount(right, minlength=3).tolist()
+    loss = torch.nn.functional.cross_entropy(outputs, client.test.labels, reduction="sum")
+    assert scores.loss == pytest.approx(float(loss), rel=1e-9)
+
+
+def test_validation_decides_whether_unseen_labels_are_lowered():
+    served = Deployment(models=(model(),), seen_labels=True)
+    assert serve(toy_client(site), served).shift == (), "every label was seen"
+    client = without_label(1)
+    assert serve(replace(client, validation=client.validation.take(np.empty(0, int))), served).shift == ()
+    only_unseen = toy_client(site).validation
+    only_unseen = only_unseen.take(np.flatnonzero(only_unseen.y == 1))
+    assert serve(replace(client, validation=only_unseen), served).shift == ()
+    nothing = client.train.take(np.empty(0, int))
+    assert serve(replace(client, train=nothing), served).shift == (), "who holds nothing knows nothing"
+
+
 def test_several_models_without_weights_mean_the_one_with_least_training_loss():
     client = toy_client(site)
     good = sgd(client, model(), local)

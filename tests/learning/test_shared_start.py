@@ -24,6 +24,7 @@ from feddag.learning.shared_start import (
     partners_of,
     share,
     weigh,
+    with_same_labels,
 )
 from tests.support.toys import blob_site, toy_client, toy_server
 
@@ -71,7 +72,7 @@ def test_clients_weigh_both_models_on_their_validation_samples_alone(enough: flo
 @given(st.lists(st.lists(st.floats(-5, 5), max_size=6), min_size=1, max_size=4))
 def test_the_evidence_of_several_clients_is_that_of_all_their_samples(parts: list[list[float]]) -> None:
     replies = [
-        Weighed(samples=len(p), shared=0.0, own=0.0, lack=sum(p), squares=sum(x * x for x in p))
+        Weighed(samples=len(p), shared=0.0, own=0.0, prior=0.0, lack=sum(p), squares=sum(x * x for x in p))
         for p in parts
     ]
     found, everything = Evidence.of(replies), [x for p in parts for x in p]
@@ -89,26 +90,59 @@ def test_the_evidence_of_several_clients_is_that_of_all_their_samples(parts: lis
     [(0.3, True, True), (0.1, False, True), (0.0, False, True), (-0.1, False, True), (-0.3, False, False)],
 )
 def test_evidence_against_is_needed_at_first_and_evidence_for_it_later(lack, by_default, afterwards) -> None:
-    found = Evidence(samples=50, shared=1.0, own=1.0, lack=lack, error=0.1)
+    found = Evidence(samples=50, shared=1.0, own=1.0, prior=2.0, lack=lack, error=0.1)
     assert found.leaves(2.0, shares_by_default=True) == by_default
     assert found.leaves(2.0, shares_by_default=False) == afterwards
 
 
-def test_models_are_weighed_at_the_start_and_at_even_distances() -> None:
-    plan = SharedStartOptions(rounds=0.4, checks=2)
-    assert plan.last(20) == 8
-    assert [r for r in range(21) if plan.due(r, 20)] == [0, 4, 8, 12, 16, 20]
-    assert [r for r in range(13) if SharedStartOptions(rounds=0.4).due(r, 12)] == [0, 5, 10]
+def test_an_own_step_that_tells_nothing_is_no_evidence_against_sharing() -> None:
+    found = Evidence(samples=50, shared=2.5, own=2.0, prior=2.0, lack=0.5, error=0.1)
+    assert not found.leaves(2.0, shares_by_default=True)
+    assert found.leaves(2.0, shares_by_default=False)
+
+
+def test_models_are_weighed_soon_then_ever_less_often_and_after_the_shared_rounds() -> None:
+    plan = SharedStartOptions(rounds=0.4)
+    assert plan.last(30) == 12
+    assert [r for r in range(31) if plan.due(r, 30)] == [0, 1, 2, 4, 8, 12, 24]
+    assert all(SharedStartOptions(rounds=0.01).due(r, 9) for r in range(10)), "no round divides by nothing"
+
+
+def test_clusters_with_the_same_labels_are_told_from_those_with_other_tasks() -> None:
+    counts_ZC = np.array([[10, 10, 0, 0], [30, 2, 0, 0], [0, 0, 5, 5], [8, 8, 4, 0]])
+    found_ZZ = with_same_labels(counts_ZC, 0.75)
+    assert np.array_equal(found_ZZ, found_ZZ.T)
+    assert found_ZZ.diagonal().all()
+    assert found_ZZ[0, 1], "the same labels, in other shares"
+    assert not found_ZZ[0, 2]
+    assert found_ZZ[0, 3], "16 of 20 samples"
+    assert not with_same_labels(counts_ZC, 0.9)[0, 3]
+    assert with_same_labels(counts_ZC, 0.0).all()
 
 
 def test_partners_are_all_who_still_share_or_those_that_the_graph_names() -> None:
     server: Any = SimpleNamespace(seed=Seed(1))
+    members = (("a",), ("b",), ("c",), ("d",))
 
-    def found(how: Any, sharing: tuple[int, ...] = (0, 1, 2, 3)) -> Any:
-        return partners_of(sharing, SOURCES, SharedStartOptions(partners=how), server)
+    def found(how: Any, sharing: tuple[int, ...] = (0, 1, 2, 3), d: int = 0, away: Any = None) -> Any:
+        labels = {"a": [1, 1], "b": [2, 2], "c": [5, 0], "d": [d, 3]}
+        state: Any = SimpleNamespace(
+            clusters=Clusters(members=members),
+            sources=SOURCES,
+            signatures={c: SimpleNamespace(counts=np.array(n)) for c, n in labels.items()},
+            sharing=sharing,
+            empty=away,
+        )
+        return partners_of(state, SharedStartOptions(partners=how, same_labels=0.5), server)
 
-    assert found("all") == ((0, 1, 2, 3),) * 4
-    assert found("all", (0, 2, 3)) == ((0, 2, 3), (1,), (0, 2, 3), (0, 2, 3))
+    assert found("all", d=3) == ((0, 1, 2, 3),) * 4
+    assert found("all") == ((0, 1, 2, 3), (0, 1, 2, 3), (0, 1, 2), (0, 1, 3)), (
+        "c and d have no label in common"
+    )
+    assert found("all", (0, 2, 3), d=3) == ((0, 2, 3), (1,), (0, 2, 3), (0, 2, 3))
+    assert found("all", away={"1": 4}, d=3) == ((0, 2, 3), (1,), (0, 2, 3), (0, 2, 3)), (
+        "nobody of it is there"
+    )
     assert found("graph") == ((0, 1, 2), (0, 1), (0, 2), (1, 3))
     assert found("graph", (0, 2, 3)) == ((0, 2), (1,), (0, 2), (3,))
     drawn = found("random")
@@ -134,6 +168,7 @@ class ToyState:
     clusters: Clusters = CLUSTERS
     sources: Any = ((1,), (2,), (0,))
     sharing: tuple[int, ...] = (0, 1, 2)
+    empty: None = None
 
     @property
     def signatures(self) -> Any:
@@ -155,7 +190,8 @@ class ToyServer:
         self.asked.update(requests)
         one = {c: self.lacks[c] for c in requests}
         return {
-            c: Weighed(samples=4, shared=1.0, own=1.0, lack=4 * x, squares=4 * x * x) for c, x in one.items()
+            c: Weighed(samples=4, shared=1.0, own=1.0, prior=4.0, lack=4 * x, squares=4 * x * x)
+            for c, x in one.items()
         }
 
     def note(self, **notes: Any) -> None:
@@ -188,8 +224,8 @@ def test_after_the_shared_rounds_a_cluster_needs_evidence_to_stay() -> None:
 
 
 def test_a_cluster_that_nobody_of_the_cohort_belongs_to_is_judged_later() -> None:
-    server = ToyServer({"a": -0.1, "b": 0.1}, round=3, cohort=("a", "b"))
-    assert values_after(server, checks=2) == ([7.0, 2.0, 7.0], (0, 2))  # (10 · 8 + 10 · 6) / 20
+    server = ToyServer({"a": -0.1, "b": 0.1}, round=4, cohort=("a", "b"))
+    assert values_after(server) == ([7.0, 2.0, 7.0], (0, 2))  # (10 · 8 + 10 · 6) / 20
     assert values_after(ToyServer({"a": -0.1, "b": -0.1}, round=0, cohort=("a", "b")))[1] == (0, 1)
 
 

@@ -44,7 +44,8 @@ def test_what_methods_spend_is_measured_where_they_train() -> None:
     assert epochs("fedrc", {"num_clusters": 3}) == pytest.approx(3 * epochs("fedavg"))
     assert epochs("local", {"who": "everyone"}) == pytest.approx(2 * 6 * 2)
     everybody_twice = 6 * 2 * 2  # FedDAG's warm-up: two rounds of two epochs of all six clients
-    assert epochs("feddag", rounds=0) == pytest.approx(everybody_twice)
+    assert epochs("feddag", {"preset": "two_encoders"}, rounds=0) == pytest.approx(everybody_twice)
+    assert epochs("feddag", {"signature": {"views": ["pixels"]}}, rounds=0) == 0, "views of data need none"
 
 
 def test_proportional_accuracy_weighs_recalls_by_the_clients_own_label_shares() -> None:
@@ -68,7 +69,7 @@ def test_who_adapts_before_use_is_not_trained_a_second_time() -> None:
 
 @pytest.mark.parametrize("name", ["feddag", "fblg"])
 def test_rounds_that_the_start_has_spent_ask_nobody(name: str) -> None:
-    prepared = toy(name)
+    prepared = toy(name, {"preset": "two_encoders"} if name == "feddag" else None)
     state = play(prepared, rounds=0).states[0]
     engine = InlineEngine(prepared.site)
     warmup = {"feddag": 2, "fblg": 1}[name]

@@ -14,12 +14,13 @@ from feddag.reporting.tables.log import read_events
 from feddag.runs.newcomer import place_newcomer
 from feddag.runs.run import load_run
 from feddag.runs.simulate import build, run
-from tests.contracts.toys import experiment
+from tests.contracts.toys import SETTINGS, experiment
 
 
 def changing(**changes: Any) -> Any:
     fields = {"partition": {}, "num_rounds": 6, "lifecycle": {"every": 2}}
-    return experiment("feddag", **{**fields, **changes})
+    warms_up = {**SETTINGS["feddag"], "preset": "two_encoders"}  # newcomers train alone for two rounds first
+    return experiment("feddag", warms_up, **{**fields, **changes})
 
 
 def events(folder: Path, kind: str) -> list[dict[str, Any]]:

@@ -123,7 +123,7 @@ def test_saved_models_say_what_goes_in_and_what_comes_out(clustered):
         assert entry["uses"] == entry["files"][0]
         tensors = load_file(clustered / "models" / entry["uses"])
         assert all(tensor.dtype == np.float32 for tensor in tensors.values())
-        assert entry["network"] == "dual"
+        assert entry["network"] == "single"
 
 
 def test_where_a_method_offers_several_models_the_chosen_file_is_named(tmp_path):

@@ -113,12 +113,12 @@ def groups(data: str, seeds: list[int], epsilons: list[float]) -> Iterator[Row]:
                 yield {"row": row, "seed": seed, "epsilon": epsilon, **recovered(simulation)}
 
 
-def audits(data: str, seeds: list[int], levels: list[str]) -> Iterator[Row]:
+def audits(data: str, seeds: list[int], levels: list[str], effort: float) -> Iterator[Row]:
     """The audit's worst values at each level."""
     for seed in seeds:
         base = build(experiment(data, "label skew", seed))
         for level in levels:
-            found = audit(with_privacy(base, f"privacy={level}"))
+            found = audit(with_privacy(base, f"privacy={level}"), effort)
             values = {f.attack: [round(f.value, 4), round(f.error, 4), f.verdict] for f in found.findings}
             yield {"seed": seed, "level": level, "passed": found.passed, **values}
 
@@ -236,11 +236,13 @@ def plot(files: list[Path], picture: Path) -> None:
     for axes, part in zip(figure.subplots(1, len(parts), squeeze=False)[0], parts, strict=True):
         value = values[part]
         found = [r for r in rows if r["part"] == part]
-        for name in sorted({(r["data"], r.get("row", "label skew")) for r in found}):
+        for k, name in enumerate(sorted({(r["data"], r.get("row", "label skew")) for r in found})):
             mine = [r for r in found if (r["data"], r.get("row", "label skew")) == name]
             at = sorted({r["epsilon"] or 16.0 for r in mine})
             means = [np.mean([r[value] for r in mine if (r["epsilon"] or 16.0) == e]) for e in at]
-            axes.plot(at, means, marker="o", label=", ".join(name))
+            # Lines that lie on one another stay visible: the later ones are thinner.
+            size = {"markersize": max(13 - 3 * k, 3), "linewidth": max(6 - 1.6 * k, 1)}
+            axes.plot(at, means, marker="o", label=", ".join(name), **size)
         axes.set_xscale("log", base=2)
         axes.set_xticks([0.5, 1, 2, 4, 8, 16], ["0.5", "1", "2", "4", "8", "∞"])
         axes.set_xlabel("ε of the views of the data")
@@ -260,6 +262,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[400, 401, 402, 403, 404])
     parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
     parser.add_argument("--levels", nargs="+", default=["private"])
+    parser.add_argument("--effort", type=float, default=1.0, help="of `audit`: multiplies the trials")
     parser.add_argument("--folder", type=Path, default=Path("runs/privacy-study"))
     parser.add_argument("--out", type=Path)
     parser.add_argument("--lines", type=Path, nargs="+", help="of `plot`: files that --out has written")
@@ -269,7 +272,7 @@ def main() -> None:
         return
     rows = {
         "groups": lambda: groups(chosen.data, chosen.seeds, chosen.epsilons),
-        "audit": lambda: audits(chosen.data, chosen.seeds, chosen.levels),
+        "audit": lambda: audits(chosen.data, chosen.seeds, chosen.levels, chosen.effort),
         "accuracy": lambda: accuracy(chosen.data, chosen.seeds, chosen.folder),
         "dpsgd": lambda: dpsgd(chosen.data, chosen.seeds, chosen.folder),
         "sums": lambda: sums(chosen.data, chosen.folder),

@@ -73,16 +73,18 @@ def evaluate(request: Evaluate, client: Client) -> Evaluated:
     )
     if not request.after_training:
         return scores
-    trained = served
-    if request.deployment.adapt is None:  # one local round for everybody: who adapts before use has had it
+    if request.deployment.adapt is not None:  # one local round for everybody: who adapts has had it
+        test_after, validation_after = test, scores.validation
+    else:
         models = tuple(sgd(client, m, request.local, network=served.network) for m in served.models)
         trained = dataclasses.replace(served, models=models)
-    test_after = score(client, trained, client.test)
+        # Nobody else has this model: its scores are not kept, and others' stay.
+        test_after, validation_after = (_score(client, trained, e) for e in (client.test, client.validation))
     return dataclasses.replace(
         scores,
         test_after=test_after,
         test_after_proportional=proportional_accuracy(client, test_after),
-        validation_after=score(client, trained, client.validation),
+        validation_after=validation_after,
     )
 
 

@@ -15,5 +15,5 @@ def offered(served: Deployment, state: Any, local: LocalTraining) -> Deployment:
     The client takes the one with the least loss on its validation samples, which it tells nobody.
     """
     samples = [int(counts_C.sum()) for counts_C in label_counts(state)]
-    everyone = (mean(state.models, samples),) if len(state.models) > 1 and sum(samples) else ()
+    everyone = (mean(state.models, samples),) if len(state.models) > 1 and any(samples) else ()
     return replace(served, models=(*served.models, *everyone), choose="validation", adapt=local)

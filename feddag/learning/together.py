@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainings of several clients, computed at once where they fit together, else one after another."""
 
-import warnings
+import sys
 from collections.abc import Callable, Hashable, Sequence
 
 from feddag.core.params import Params
@@ -10,10 +10,15 @@ from feddag.learning.modules import check_layout
 from feddag.learning.sgd import Training, run
 
 
+def to_screen(text: str) -> None:
+    """Say something where a worker's words reach the user too."""
+    print(f"feddag: {text}", file=sys.stderr, flush=True)
+
+
 class Cohort:
     """Trains clients together, and remembers which networks cannot be."""
 
-    def __init__(self, say: Callable[[str], None] = warnings.warn) -> None:
+    def __init__(self, say: Callable[[str], None] = to_screen) -> None:
         self.say = say
         self.alone: set[Hashable] = set()  # what was found to be impossible, said once
 

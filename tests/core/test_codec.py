@@ -340,3 +340,27 @@ def test_choices_other_than_text_cannot_travel():
         @message
         class Numbered:
             level: Literal[1, 2]
+
+
+@message
+class Names:
+    """Many texts."""
+
+    names: tuple[str, ...]
+
+
+def test_very_many_texts_are_one_entry_and_come_back():
+    few, many = (Names(names=tuple(f"client {i} ü" for i in range(n))) for n in (1000, 1001))
+    assert len(codec.flatten(few)) == 1001
+    assert len(codec.flatten(many)) == 1
+    for value in (few, many):
+        assert codec.decode(Names, codec.encode(value)) == value
+    assert codec.digest(many) != codec.digest(Names(names=(*many.names[1:], "x")))
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", "{", '"a"', '["a"]', json.dumps(["\ud800"] * 1001), json.dumps([1] * 1001)]
+)
+def test_an_entry_of_texts_that_is_none_is_refused(text):
+    with pytest.raises(InvalidMessage, match="names"):
+        codec.unflatten(Names, {"names": text})

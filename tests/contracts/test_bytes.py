@@ -27,7 +27,7 @@ SAMPLE = WIDTH + CLASSES  # floats of one mean of FedMix
 Size = int | set[int] | Callable[[int], int]
 
 SIGN = (
-    4 * M + LOCAL + 7 * NUMBER + len("pixels shape texture gradient".replace(" ", "") + "total" + "exact"),
+    4 * M + LOCAL + 8 * NUMBER + len("pixels shape texture gradient".replace(" ", "") + "total" + "exact"),
     4 * round(0.02 * M) + 2 * (4 * WIDTH + NUMBER) * CLASSES + NUMBER * CLASSES + NUMBER,
 )
 # method → task → (down, up) for each client that is asked

@@ -110,7 +110,8 @@ def ask(prepared: Simulation, algorithm: FedDAG) -> tuple[dict[str, Signature], 
 def with_view(algorithm: FedDAG, view: str) -> FedDAG:
     """The same algorithm on other views of the clients: of the data, of the updates, or both (fused)."""
     unwanted = {"data": ("gradient",), "gradient": DATA_VIEWS, "fused": ()}[view]
-    views = tuple(v for v in algorithm.signature.views if v not in unwanted)
+    asked = algorithm.signature.views or (*DATA_VIEWS, "gradient")
+    views = tuple(v for v in asked if v not in unwanted)
     return replace(algorithm, signature=replace(algorithm.signature, views=views))
 
 

@@ -11,8 +11,8 @@ Where the paper is silent or ambiguous, a field of an options class says what is
 """
 
 from collections.abc import Iterable
-from dataclasses import fields, replace
-from typing import Annotated, Any, ClassVar
+from dataclasses import replace
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -30,7 +30,8 @@ from feddag.core.params import Params
 from feddag.core.problem import Problem
 from feddag.learning import following
 from feddag.learning.dual import EncoderOptions, start_models, train_both, train_dual
-from feddag.learning.presets import PRESETS
+from feddag.learning.outliers import offered
+from feddag.learning.presets import PRESETS, former_names
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
 from feddag.learning.signatures import SignatureReader, Unsigned, comparable
@@ -72,17 +73,12 @@ class FedDAG:
     follow: following.FollowOptions = following.FollowOptions()
     shared_start: SharedStartOptions = SharedStartOptions()
     seen_labels: bool = True  # clients lower outputs of labels they have never seen, if validation agrees
+    # what clients that resemble nobody are served: the best by validation, or the nearest cluster's model
+    outliers: Literal["validation", "cluster"] = "validation"
 
     tasks = (sign, share_warm, train, train_dual, weigh)
     clusters_at_start: ClassVar[bool] = True
-    # Former name of a setting → its name now.
-    MOVED: ClassVar[dict[str, str]] = {
-        **{f.name: f"{group}.{f.name}" for group, cls in GROUPS.items() for f in fields(cls)},
-        **{"similarity": "signature.views", "clustering.views": "signature.views"},
-        **{"weighting": "clustering.class_weighting", "rule": "clustering.cut_rule"},
-        **{"encoders": "encoders.count", "combine": "encoders.combine_learners"},
-        **{"schedule": "encoders.primary_rounds"},
-    }
+    MOVED: ClassVar[dict[str, str]] = former_names(GROUPS)
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     def suited(self, problem: Problem) -> "FedDAG":
@@ -150,7 +146,9 @@ class FedDAG:
     def deploy(self, state: State, client: str) -> Deployment:
         """The model of the client's cluster; of the largest cluster for a client that never signed."""
         z = state.clusters.of(client) if client in state.clusters else state.clusters.largest
-        return self.encoders.served(state.models[z], seen_labels=self.seen_labels)
+        served = self.encoders.served(state.models[z], seen_labels=self.seen_labels)
+        alone = self.outliers == "validation" and client in state.tree.unlike
+        return offered(served, state, self.local) if alone else served
 
     def clustering(self, state: State) -> Clustering:
         """The clusters in use, and what they were decided by; angles are measured again, nothing else."""

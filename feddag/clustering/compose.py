@@ -62,13 +62,11 @@ class Split:
 
 def compose(views: list[ViewMatrix], num_items: int, options: ClusteringOptions) -> tuple[Split, ...]:
     """All questions, from everybody to the final clusters; those without a view are the clusters."""
-    rule = options.structure
-    generator = np.random.default_rng(rule.seed)
     waiting: list[IntArray] = [np.arange(num_items)]
     splits: list[Split] = []
     while waiting:
         members = waiting.pop(0)
-        tried = [found for view in views if (found := best_split(view, members, options, generator))]
+        tried = [found for view in views if (found := best_split(view, members, options))]
         best = max(tried, key=lambda split: split.silhouette, default=None)
         if best is None:
             best = Split(members=members, parts=np.zeros(len(members), dtype=np.int64))
@@ -86,9 +84,7 @@ def labels_of(splits: tuple[Split, ...], num_items: int) -> IntArray:
     return canonical_labels(labels_N)
 
 
-def best_split(
-    view: ViewMatrix, members: IntArray, options: ClusteringOptions, generator: np.random.Generator
-) -> Split | None:
+def best_split(view: ViewMatrix, members: IntArray, options: ClusteringOptions) -> Split | None:
     """How one view splits some items; None if it shows no structure there."""
     rule, whole = options.structure, len(members) == len(view.distances_NN)
     min_size = least_size(len(view.distances_NN), rule)
@@ -110,22 +106,29 @@ def best_split(
     weakest, apart = weakest_part(inner, parts), separation(view, members, parts)
     if weakest < rule.together:
         return None
-    clouds = cloud_silhouettes(inner, rule.clouds, min_size, options.linkage, generator).max(initial=0)
-    if silhouette <= clouds + rule.margin:
-        return None
     floor, together, margin = rule.clear_floor, rule.clear_together, rule.clear_margin
     if whole and len(members) < rule.few:
         floor, together, margin = rule.floor, rule.few_together, rule.margin
     enough = rule.separation + rule.few_items / len(members)
-    clear = silhouette >= max(floor, clouds + margin) and weakest >= together and apart >= enough
+    clear = silhouette >= floor and weakest >= together and apart >= enough
+    generator = np.random.default_rng(rule.seed)  # its own, so that what a view says depends on no other view
+    # Asked first, because many clouds cost more.
     if not clear and confirmed(view, members, min_size, options, generator) < rule.certainty:
+        return None
+    limit = silhouette - rule.margin
+    reached_R = cloud_silhouettes(inner, rule.clouds, min_size, options.linkage, generator, until=limit)
+    clouds = float(reached_R.max(initial=0))
+    if clouds >= limit:
+        return None
+    clear_of_clouds = not clear or silhouette >= clouds + margin
+    if not clear_of_clouds and confirmed(view, members, min_size, options, generator) < rule.certainty:
         return None
     return Split(
         members=members,
         parts=parts,
         view=view.name,
         silhouette=silhouette,
-        clouds=float(clouds),
+        clouds=clouds,
         separation=apart,
     )
 

@@ -100,9 +100,17 @@ def _limits(rule: StructureRule, spread: float, whole: bool) -> tuple[float, flo
 
 
 def cloud_silhouettes(
-    distances_NN: FloatArray, clouds: int, min_size: int, linkage: Linkage, generator: np.random.Generator
+    distances_NN: FloatArray,
+    clouds: int,
+    min_size: int,
+    linkage: Linkage,
+    generator: np.random.Generator,
+    until: float = np.inf,
 ) -> FloatArray:
-    """Best silhouettes of structureless clouds with the shape of the items; at least 0."""
+    """Best silhouettes of structureless clouds with the shape of the items; at least 0.
+
+    No further cloud is asked when one has reached `until`.
+    """
     n = len(distances_NN)
     sample = np.arange(n) if n <= CLOUD_ITEMS else np.sort(generator.choice(n, CLOUD_ITEMS, replace=False))
     axes_K = principal_axes(distances_NN[np.ix_(sample, sample)])
@@ -110,6 +118,8 @@ def cloud_silhouettes(
     for _ in range(clouds):
         cloud = structureless_cloud(axes_K, len(sample), generator)
         found.append(max(best_cut(cloud, link(cloud, linkage), min_size)[0], 0.0))
+        if found[-1] >= until:
+            break
     return np.array(found)
 
 

@@ -103,8 +103,9 @@ class Deployment:
     One model is used as it is. Several models with weights are a mixture of their predicted probabilities;
     several without weights mean: the one with the least loss on the client's own training data. With the
     `marginals` of the models, the weights are those that an expectation step on the client's training data
-    makes of them. A client first puts back what it remembers, then adapts, then predicts. With
-    `seen_labels` it lowers the outputs of labels that it has never seen, if its validation samples agree.
+    makes of them. A client first puts back what it remembers, then adapts, then predicts. With `choose` =
+    "validation" it takes the best of the models, and of the first one adapted, on its validation samples.
+    With `seen_labels` it lowers the outputs of labels that it has never seen, if these samples agree.
     """
 
     models: tuple[Params, ...] = public()
@@ -116,8 +117,14 @@ class Deployment:
     marginals: tuple[tuple[float, ...], ...] = ()  # for each model, the share of each label in its cluster
     adapt: LocalTraining | None = None  # training on own data before use
     adapt_prefixes: tuple[str, ...] = ("",)  # which parts adapt
+    choose: Literal["training", "validation"] = "training"  # samples on which one of several models is chosen
     seen_labels: bool = False
     shift: tuple[float, ...] = ()  # what is added to the outputs; (): nothing
+
+    @property
+    def adapts(self) -> bool:
+        """Whether every client of the method trains before use; who resembles nobody may do so, too."""
+        return self.adapt is not None and self.choose == "training"
 
     def recall(self, memory: Mapping[str, Params | np.ndarray]) -> "Deployment":
         """This deployment with what a client remembers put in place."""

@@ -105,7 +105,7 @@ def proportional_accuracy(client: Client, scores: Scores) -> float:
 def chosen_model(client: Client, deployment: Deployment) -> int:
     """Which of several models without weights fits the client's training data best; -1 without a choice."""
     recalled = deployment.recall(client.memory)
-    if len(recalled.models) == 1 or recalled.weights:
+    if len(recalled.models) == 1 or recalled.weights or recalled.choose == "validation":
         return -1
     return least_loss(client, recalled.models, deployment.network)
 
@@ -119,7 +119,9 @@ def serve(client: Client, deployment: Deployment, chosen: int | None = None) -> 
         models = (models[chosen],)
     if deployment.marginals:
         shares = tuple(map(float, expected_shares(client, recalled)))
-    if deployment.adapt is not None:
+    if deployment.choose == "validation":
+        models = (best_on_validation(client, recalled),)
+    elif deployment.adapt is not None:
         adapt, train = deployment.adapt, deployment.adapt_prefixes
         models = tuple(sgd(client, m, adapt, network=deployment.network, train=train) for m in models)
     served = Deployment(models=models, network=deployment.network, weights=shares)
@@ -138,6 +140,22 @@ def with_seen_labels(client: Client, served: Deployment) -> Deployment:
     lowered = dataclasses.replace(served, shift=tuple(np.where(unseen_C, math.log(chance), 0.0).tolist()))
     before, after = (score(client, tried, held).loss for tried in (served, lowered))
     return lowered if after < before else served
+
+
+def best_on_validation(client: Client, deployment: Deployment) -> Params:
+    """The model with the least loss on the validation samples, the first one adapted included; ties: first.
+
+    Without validation samples, the first one as it is.
+    """
+    models, network = deployment.models, deployment.network
+    if not len(client.validation):
+        return models[0]
+    if deployment.adapt is not None:
+        parts = deployment.adapt_prefixes
+        models = (*models, sgd(client, models[0], deployment.adapt, network=network, train=parts))
+    alone = [Deployment(models=(model,), network=network) for model in models]
+    losses = [score(client, served, client.validation).loss for served in alone]
+    return models[int(np.argmin(np.nan_to_num(losses, nan=np.inf)))]  # training may have diverged
 
 
 def score(client: Client, served: Deployment, examples: Examples) -> Scores:

@@ -1,7 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """Named sets of FedDAG's settings: `algorithm.preset`, and rows of a comparison such as `feddag[paper]`."""
 
+from collections.abc import Mapping
+from dataclasses import fields
 from typing import Any
+
+FORMER = {
+    "similarity": "signature.views",
+    "clustering.views": "signature.views",
+    "weighting": "clustering.class_weighting",
+    "rule": "clustering.cut_rule",
+    "encoders": "encoders.count",
+    "combine": "encoders.combine_learners",
+    "schedule": "encoders.primary_rounds",
+}
+"""Former names of settings that have another name now; those that only moved into a group are not here."""
+
+
+def former_names(groups: Mapping[str, Any]) -> dict[str, str]:
+    """Former name of a setting → its name now: all settings were once in no group."""
+    moved = {f.name: f"{group}.{f.name}" for group, options in groups.items() for f in fields(options)}
+    return {**moved, **FORMER}
+
 
 # Two encoders from a warm-up of all clients, each cluster with its own from the start.
 TWO_ENCODERS: dict[str, Any] = {

@@ -39,6 +39,8 @@ class SignatureOptions:
     # t_g, rounds of training alone before the signature; a request says 0 where no update is needed.
     warmup_rounds: Annotated[int, Ge(1)] = 2
     warmup_update: Literal["total", "last"] = "total"  # the update of all warm-up rounds, or of the last one
+    # τ of the warm-up's loss: 0, the update shows which labels a client has; 1, what it means by them
+    prior_correction: Annotated[float, Ge(0), Le(1)] = 0.0
     sketch_share: Annotated[float, Gt(0), Le(1)] = 0.02  # share of the update's coordinates that is sent
     vectors: Annotated[float, Gt(0)] = 3.0  # p, principal vectors per class; below 1: a share of the class
     svd: SvdMethod = "exact"
@@ -172,7 +174,7 @@ def sign(request: Sign, client: Client) -> Signature:
     """Warm up without federation, keep the warm model, and describe data and update."""
     asked = request.signature
     warm = before = request.start
-    local = replace(request.local, prior_correction=0.0)  # the update should show which labels a client has
+    local = replace(request.local, prior_correction=asked.prior_correction)
     with client.work.phase("warm-up"):
         for t in range(asked.warmup_rounds):
             before, warm = warm, sgd(client, warm, local, seed=client.seed / "warm-up" / t)

@@ -97,7 +97,7 @@ def _protocol_facts(driver: Driver, events: Sequence[Mapping[str, Any]]) -> dict
     means = {k: sum(values) / len(values) for k, values in known.items() if values}
     return {
         "last_five": {"rounds": [e["round"] for e in last], **means},
-        "adapts": any(algorithm.deploy(driver.state, c).adapt is not None for c in clients[:1]),
+        "adapts": any(algorithm.deploy(driver.state, c).adapts for c in clients[:1]),
         "acts_from": acts_from(experiment.num_rounds, experiment.fraction_train) if acts_from else None,
     }
 

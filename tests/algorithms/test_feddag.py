@@ -532,3 +532,15 @@ def test_signatures_are_those_of_plain_training_whatever_the_prior_correction():
         np.testing.assert_array_equal(signature.gradient, second.states[0].signatures[client].gradient)
     assert first.states[0].clusters == second.states[0].clusters
     assert first.states[1].models[0] != second.states[1].models[0]
+
+
+def test_updates_of_a_corrected_warm_up_can_be_asked_for():
+    views = {"views": ["pixels", "gradient"]}
+    told = [
+        play(toy("feddag", {"signature": {**views, "prior_correction": tau}}), rounds=0).states[0]
+        for tau in (0.0, 1.0)
+    ]
+    client = next(iter(told[0].signatures))
+    plain, corrected = (state.signatures[client].gradient for state in told)
+    assert plain.shape == corrected.shape
+    assert not np.array_equal(plain, corrected)

@@ -128,7 +128,7 @@ def notes(clustering: Clustering) -> list[str]:
     if clustering.unlike:
         result.append(
             f"Unlike anyone: {listed(list(clustering.unlike), 20)}. No cluster resembles them; "
-            "each was put into the nearest one."
+            "each was put into the nearest one. `algorithm.outliers` says what they are served."
         )
     unsure = borderline(confidences(clustering))
     if unsure:

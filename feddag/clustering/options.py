@@ -62,12 +62,12 @@ class StructureRule:
     certainty: float = 5.0  # standard deviations from parts that are dealt at random
     # A split that cannot be confirmed (one class, few items, updates) must be so clear:
     clear_floor: float = 0.5  # least silhouette
-    clear_together: float = 0.45
-    clear_margin: float = 0.15
+    clear_together: float = 0.45  # least mean silhouette of every part
+    clear_margin: float = 0.15  # by how much the silhouette exceeds that of the clouds
     separation: float = 1.5  # least distance between parts in errors; plus `few_items` / number of items
     # Few items cannot confirm each other: for their first split `floor` and `margin` are clear enough.
-    few: Annotated[int, Ge(0)] = 32
-    few_together: float = 0.2
+    few: Annotated[int, Ge(0)] = 32  # below so many items they are few
+    few_together: float = 0.2  # least mean silhouette of every part of few items
     few_items: float = 20.0  # few items fall into parts more easily by chance
     label_spread: float = 0.15  # labels split only items that lack so much of each other's samples (u^1.5)
     label_floor: float = 0.6  # least silhouette of a split by labels

@@ -166,3 +166,14 @@ def test_a_simulation_refuses_the_engine_of_many_machines(tmp_path: Path) -> Non
     with pytest.raises(InvalidInput, match="feddag deploy"):
         run(Experiment.from_settings(SETTINGS | {"engine": "flower"}), root=tmp_path)
     assert not any(tmp_path.iterdir())
+
+
+def test_the_first_command_of_the_page_makes_a_deployment(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "deploy.md").read_text()
+    line = next(line for line in page.splitlines() if line.startswith("feddag deploy init"))
+    words = line.split("#")[0].split()[1:]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "feddag", *words], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert len([*(tmp_path / "deployment" / "nodes").iterdir()]) == 4

@@ -75,9 +75,8 @@ def embed_noise(request: EmbedNoise, client: Client) -> Embedding:
 def graph_distances(embeddings_NF: np.ndarray) -> np.ndarray:
     """Shortest paths between clients whose similar neighbours are near, scaled to [0, 1]."""
     # scipy gives the square root, in nats; the divergence is meant in bits
-    divergence_NN = scipy.spatial.distance.cdist(embeddings_NF, embeddings_NF, "jensenshannon") ** 2 / np.log(
-        2
-    )
+    root_NN = scipy.spatial.distance.cdist(embeddings_NF, embeddings_NF, "jensenshannon")
+    divergence_NN = root_NN**2 / np.log(2)
     similarity_NN = 1 / (1 + np.nan_to_num(divergence_NN))
     spread = max(float(np.ptp(similarity_NN)), 1e-30)
     similarity_NN = 1 - (similarity_NN.max() - similarity_NN) / spread

@@ -147,7 +147,7 @@ def test_wide_convolutions_use_every_register_tile(isa: str) -> None:
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 8, 9])
 def test_first_layers_with_pooling(isa: str, channels: int) -> None:
-    # With 16 lanes and up to 8 channels each lane picks its live pixel; batches end inside a group of samples.
+    # With 16 lanes and up to 8 channels each lane picks its live pixel; a batch ends inside a group.
     for outputs, padding, relu in [(16, 0, True), (32, 1, False), (17, 1, True)]:
         layers = [nn.Conv2d(channels, outputs, 3, padding=padding), nn.MaxPool2d(2)]
         layers += [nn.ReLU(), nn.Flatten()] if relu else [nn.Flatten()]

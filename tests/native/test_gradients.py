@@ -145,6 +145,20 @@ def test_wide_convolutions_use_every_register_tile(isa: str) -> None:
         assert_same_gradient(module, x, torch.from_numpy(generator.integers(0, 10, size=5)))
 
 
+@pytest.mark.parametrize("channels", [1, 2, 3, 8, 9])
+def test_first_layers_with_pooling(isa: str, channels: int) -> None:
+    # With 16 lanes and up to 8 channels each lane picks its live pixel; a batch ends inside a group.
+    for outputs, padding, relu in [(16, 0, True), (32, 1, False), (17, 1, True)]:
+        layers = [nn.Conv2d(channels, outputs, 3, padding=padding), nn.MaxPool2d(2)]
+        layers += [nn.ReLU(), nn.Flatten()] if relu else [nn.Flatten()]
+        features = nn.Sequential(*layers)(torch.zeros(1, channels, 9, 8)).shape[1]
+        module = TwoEncoders(nn.Sequential(*layers), None, features)
+        generator = np.random.default_rng(channels)
+        exact_weights(module, generator)
+        x = torch.from_numpy(generator.integers(-2, 3, size=(19, channels, 9, 8)).astype(np.float32))
+        assert_same_gradient(module, x, torch.from_numpy(generator.integers(0, 10, size=19)))
+
+
 @pytest.mark.parametrize("padding", [0, 1, 2])
 @pytest.mark.parametrize("channels", [16, 17, 32, 35])
 def test_many_channels_with_pooling(isa: str, channels: int, padding: int) -> None:

@@ -5,6 +5,7 @@
 #pragma once
 #include <string.h>
 
+#include "conv_first.h"
 #include "kernels.h"
 #include "lanes.h"
 
@@ -211,6 +212,8 @@ void backward_by_blocks(const ConvShape* s, int samples, const float* in, const 
 
 void conv_backward(const ConvShape* s, int samples, const float* in, const int32_t* patch, const float* grad_out,
                    const float* weight, float* grad_weight, float* grad_bias, float* grad_in, Live live) {
+  if (!grad_in && feddag::as_first_layer(*s, LANES))
+    return backward_first_layer(s, samples, in, patch, grad_out, grad_weight, grad_bias);
   const auto backward = !feddag::in_blocks(*s, LANES) ? backward_by_runs
                         : s->kernel_h == 3            ? backward_by_blocks<3, 3>
                         : s->kernel_w == 5            ? backward_by_blocks<1, 5>

@@ -66,6 +66,13 @@ struct Kernels {
 // Number of pixels of one sample, with border and with what follows it to fill whole vectors.
 static inline int64_t input_pixels(const ConvShape& s) { return s.in_sample / s.in_channels; }
 
+// Whether conv_backward uses conv_first.h if nobody needs the gradient of the input. It needs 16 lanes and an instruction
+// that permutes them.
+static inline bool as_first_layer(const ConvShape& s, int lanes) {
+  const bool windows = s.kernel_h == 3 && s.kernel_w == 3 && s.pool_h == 2 && s.pool_w == 2;
+  return windows && lanes == 16 && s.in_channels <= 8 && s.out_channels % lanes == 0;
+}
+
 // Whether conv_backward processes the input channels in blocks: for small kernels whose channels fill whole vectors.
 static inline bool in_blocks(const ConvShape& s, int lanes) {
   const bool small = (s.kernel_h == 3 && s.kernel_w == 3) || (s.kernel_h == 1 && (s.kernel_w == 3 || s.kernel_w == 5));

@@ -7,6 +7,10 @@
 #pragma once
 #include <stdint.h>
 
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #ifndef FEDDAG_LANES
 #error "the build must define FEDDAG_LANES (4, 8 or 16)"
 #endif
@@ -35,9 +39,23 @@ typedef int32_t LooseIntVec __attribute__((vector_size(4 * FEDDAG_LANES), aligne
 
 INLINE Vec load(const float* p) { return *(const LooseVec*)p; }
 INLINE void store(float* p, Vec v) { *(LooseVec*)p = v; }
+INLINE IntVec load_ints(const int32_t* p) { return *(const LooseIntVec*)p; }
 INLINE void store_ints(int32_t* p, IntVec v) { *(LooseIntVec*)p = v; }
 INLINE Vec all(float x) { return x - Vec{}; }  // x in every lane (x - 0 is x, bit for bit)
 INLINE IntVec all_ints(int32_t x) { return x + IntVec{}; }
+
+// Lane i of the result is lane which[i] of the 2 * LANES lanes of `low` and `high`; only the lowest bits of which[i] count.
+INLINE Vec pick(Vec low, Vec high, IntVec which) {
+#if defined(__AVX512F__) && FEDDAG_LANES == 16
+  return (Vec)_mm512_permutex2var_ps((__m512)low, (__m512i)which, (__m512)high);
+#else
+  float lanes[2 * LANES];
+  store(lanes, low), store(lanes + LANES, high);
+  Vec picked;
+  UNROLL for (int i = 0; i < LANES; i++) picked[i] = lanes[which[i] & (2 * LANES - 1)];
+  return picked;
+#endif
+}
 
 // Stores the first n lanes of v (n < LANES) and does not write to the memory after them.
 INLINE void store_first(float* p, Vec v, int n) {

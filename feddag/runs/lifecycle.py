@@ -288,7 +288,8 @@ def assigned(state: Any, clients: tuple[ClientId, ...], truth: Mapping[ClientId,
     labels = clusters.labels()
     moving = [c for c in clients if c in labels]
     rest = {c: z for c, z in labels.items() if c not in moving}
-    taken, opened = {*rest.values()}, []
+    taken = {*rest.values()}
+    opened: list[int] = []  # for every new cluster, the one before
     for group, _ in Counter(truth.get(c) for c in moving).most_common():
         mates = Counter(z for c, z in rest.items() if truth.get(c) == group)
         home = Counter(labels[c] for c in moving if truth.get(c) == group).most_common(1)[0][0]

@@ -32,6 +32,7 @@ from feddag.learning import following
 from feddag.learning.dual import EncoderOptions, start_models, train_both, train_dual
 from feddag.learning.outliers import offered
 from feddag.learning.presets import PRESETS, former_names
+from feddag.learning.reclustering import FollowOptions
 from feddag.learning.shared_start import SharedStartOptions, share, weigh
 from feddag.learning.signature import Sign, Signature, SignatureOptions, items_of, share_warm, sign
 from feddag.learning.signatures import SignatureReader, Unsigned, comparable
@@ -70,7 +71,7 @@ class FedDAG:
     clustering_options: Annotated[ClusteringOptions, Field(alias="clustering")] = ClusteringOptions()
     graph: GraphOptions = GraphOptions()
     encoders: EncoderOptions = EncoderOptions()
-    follow: following.FollowOptions = following.FollowOptions()
+    follow: FollowOptions = FollowOptions()
     shared_start: SharedStartOptions = SharedStartOptions()
     seen_labels: bool = True  # clients lower outputs of labels they have never seen, if validation agrees
     # what clients that resemble nobody are served: the best by validation, or the nearest cluster's model

@@ -3,11 +3,14 @@
 
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from feddag.cli.options import terminal
+
+if TYPE_CHECKING:
+    from feddag.compare.grid import ComparisonGrid
 
 
 def compare(
@@ -47,9 +50,6 @@ def compare(
 ) -> None:
     """Compare methods on the same data, cohorts and seeds; resumable; tables as Markdown, CSV, LaTeX, PNG."""
     from feddag.compare.grid import ComparisonGrid
-    from feddag.compare.run import compare as run_comparison
-    from feddag.reporting.terminal.board import CompareBoard, comparison_tables
-    from feddag.reporting.terminal.console import say
 
     if not names and folder is not None:
         grid = ComparisonGrid.load(folder / "compare.json")
@@ -67,6 +67,15 @@ def compare(
             tune=tuple(tune or ()),
             tuning_seeds=_seeds(tuning_seeds, 901) if tune else (),
         )
+    _run(grid, folder, jobs, quiet)
+
+
+def _run(grid: "ComparisonGrid", folder: Path | None, jobs: int, quiet: bool) -> None:
+    """Run a comparison, or go on with it; show its tables and where they are."""
+    from feddag.compare.run import compare as run_comparison
+    from feddag.reporting.terminal.board import CompareBoard, comparison_tables
+    from feddag.reporting.terminal.console import say
+
     stamp = time.strftime("%Y%m%d-%H%M%S")
     folder = folder or Path("runs") / "compare" / f"{stamp}-{grid.base.get('name', 'run')}"
     console = terminal()

@@ -33,28 +33,18 @@ from itertools import groupby
 import numpy as np
 
 from feddag.clustering.angles import AngleBlock, KeptAngles, class_angle_blocks, mean_blocks, update_blocks
-from feddag.clustering.arrays import (
-    RIGHT_ANGLE,
-    FloatArray,
-    IntArray,
-    add_transpose,
-    block_places,
-    row_blocks,
-)
+from feddag.clustering.arrays import RIGHT_ANGLE, FloatArray, IntArray, add_transpose
 from feddag.clustering.confirm import class_halves
+from feddag.clustering.evidence import MIN_NOISE, add_block, finish, finish_shared, median_error, median_known
 from feddag.clustering.items import Items, sketches_of
-from feddag.clustering.levels import MAX_NOISE, MEDIAN_PER_QUANTILE, Errors, known_errors, noise_levels
+from feddag.clustering.levels import MAX_NOISE, Errors, noise_levels
 from feddag.clustering.options import ClusteringOptions
 from feddag.core.message import message, public
 
-MIN_NOISE = np.radians(0.1) ** 2
-"""sin² of the largest angle that is rounding, not data."""
 MIN_NOISE_OF = {"texture": 1e-9, "gradient": 1e-6}
-"""The same for views that are computed with more, or fewer, digits."""
+"""MIN_NOISE of views that are computed with more, or fewer, digits."""
 LARGEST_LEVEL, MOST_ITEMS = 4.0, 0.8
 """A noise level above 4 times the 80% quantile of its class is not noise."""
-ABSENT_POWER = 1.5
-"""u^1.5: a class of few samples that one item lacks counts little, disjoint classes count in full."""
 
 
 @message
@@ -89,18 +79,18 @@ class ReliableAngles:
             levels_NC[:, label] = self._levels(blocks, sizes_NC[:, label], sizes_NC[:, label], errors)
             noise_N = levels_NC[:, label] / sizes_NC[:, label]
             while blocks:  # a block that has been added is not needed again
-                _add(total_NN, evidence_NN, blocks.pop(), noise_N, noise_N, errors, self._least_noise)
+                add_block(total_NN, evidence_NN, blocks.pop(), noise_N, noise_N, errors, self._least_noise)
         add_transpose(total_NN)
         add_transpose(evidence_NN)
-        fitted = replace(self, levels_NC=levels_NC, typical_error=_typical_error(evidence_NN))
+        fitted = replace(self, levels_NC=levels_NC, typical_error=median_error(evidence_NN))
         fitted = replace(fitted, errors_N=fitted._errors(items))
         if self.shared_only:
-            known_NN = _finish_shared(total_NN, evidence_NN, fitted.typical_error, RIGHT_ANGLE)
-            fitted = replace(fitted, unknown=_median(total_NN, known_NN))
+            known_NN = finish_shared(total_NN, evidence_NN, fitted.typical_error, RIGHT_ANGLE)
+            fitted = replace(fitted, unknown=median_known(total_NN, known_NN))
             total_NN[~known_NN] = fitted.unknown
         else:
             held_NC = sizes_NC * items.present()
-            _finish(total_NN, evidence_NN, fitted.typical_error, held_NC, held_NC)
+            finish(total_NN, evidence_NN, fitted.typical_error, held_NC, held_NC)
         np.fill_diagonal(total_NN, 0)
         return fitted, total_NN
 
@@ -151,12 +141,12 @@ class ReliableAngles:
             noise_M = levels_MC[:, label] / sizes_MC[:, label]
             noise_N = self.levels_NC[:, label] / sizes_NC[:, label]
             for block in blocks:
-                _add(total_MN, evidence_MN, block, noise_M, noise_N, errors, self._least_noise)
+                add_block(total_MN, evidence_MN, block, noise_M, noise_N, errors, self._least_noise)
         if self.shared_only:
-            _finish_shared(total_MN, evidence_MN, self.typical_error, self.unknown)
+            finish_shared(total_MN, evidence_MN, self.typical_error, self.unknown)
         else:
             held = sizes_MC * new.present(), sizes_NC * old.present()
-            _finish(total_MN, evidence_MN, self.typical_error, *held)
+            finish(total_MN, evidence_MN, self.typical_error, *held)
         if of_new is None:
             of_new = replace(self, levels_NC=levels_MC)
             of_new = replace(of_new, errors_N=of_new._errors(new))
@@ -226,88 +216,6 @@ class ReliableAngles:
         return np.where(evidence_N > 0, 1 / np.sqrt(np.maximum(evidence_N, 1e-300)), 0).astype(np.float32)
 
 
-def unshared(new_sizes_MC: FloatArray, old_sizes_NC: FloatArray) -> FloatArray:
-    """u: the share of two items' samples in classes that the other one lacks; 0 for two without samples."""
-    shares_MC, shares_NC = _shares(new_sizes_MC), _shares(old_sizes_NC)
-    u_MN = 1 - (shares_MC @ (shares_NC > 0).T + (shares_MC > 0) @ shares_NC.T) / 2
-    u_MN[np.ix_(~shares_MC.any(axis=1), ~shares_NC.any(axis=1))] = 0
-    return np.clip(u_MN, 0, 1, out=u_MN)
-
-
-def _add(
-    total: FloatArray,
-    evidence: FloatArray,
-    block: AngleBlock,
-    row_noise: FloatArray,
-    column_noise: FloatArray,
-    errors: Errors | None = None,
-    least_noise: float = MIN_NOISE,
-) -> None:
-    """Add (sin² θ - 1.4 ν) / ν² and 1 / ν² of one block; of a diagonal block only the upper half."""
-    noise_IJ = row_noise[block.rows_I][:, None] + column_noise[block.columns_J][None, :]
-    noise_IJ = np.maximum(noise_IJ, np.float32(least_noise))
-    known_IJ = known_errors(errors, block.rows_I, block.columns_J)
-    evidence_IJ = 1 / np.square(noise_IJ if known_IJ is None else noise_IJ + known_IJ)
-    if block.diagonal:
-        evidence_IJ = np.triu(evidence_IJ, 1)
-    sines_IJ = np.square(np.sin(np.radians(block.degrees_IJ)))
-    if known_IJ is not None:
-        sines_IJ = sines_IJ - known_IJ
-    places = block_places(block.rows_I, block.columns_J)
-    evidence[places] += evidence_IJ
-    total[places] += evidence_IJ * (sines_IJ - np.float32(MEDIAN_PER_QUANTILE) * noise_IJ)
-
-
-def _finish(
-    total: FloatArray,
-    evidence: FloatArray,
-    typical_error: float,
-    row_sizes: FloatArray,
-    column_sizes: FloatArray,
-) -> None:
-    """Turn sums into angles in degrees, in place; two items without a shared class are at a right angle."""
-    for rows in row_blocks(len(total)):
-        known = np.asarray(evidence[rows] > 0)
-        sines = np.where(known, total[rows] / np.where(known, evidence[rows], 1) + typical_error, 1.0)
-        angles = np.degrees(np.arcsin(np.sqrt(np.clip(sines, 0, 1))))
-        apart = unshared(row_sizes[rows], column_sizes) ** ABSENT_POWER
-        some_I, some_J = row_sizes[rows].sum(axis=1) > 0, column_sizes.sum(axis=1) > 0
-        total[rows] = np.where(
-            ~(some_I[:, None] | some_J[None, :]), 0, angles + (RIGHT_ANGLE - angles) * apart
-        )
-
-
-def _finish_shared(
-    total: FloatArray, evidence: FloatArray, typical_error: float, unknown: float
-) -> np.ndarray:
-    """Turn sums into angles in degrees, in place; which pairs share a class, the others are at `unknown`."""
-    known = evidence > 0
-    for rows in row_blocks(len(total)):
-        sines = total[rows] / np.where(known[rows], evidence[rows], 1) + np.float32(typical_error)
-        angles = np.degrees(np.arcsin(np.sqrt(np.clip(sines, 0, 1))))
-        total[rows] = np.where(known[rows], angles, np.float32(unknown))
-    return known
-
-
-def _median(angles_NN: FloatArray, known_NN: np.ndarray) -> float:
-    """The median of all known angles; of very many rows, every k-th."""
-    every = max(len(angles_NN) // 2000, 1)
-    found = angles_NN[::every][known_NN[::every]]
-    return float(np.median(found)) if len(found) else 0.0
-
-
-def _typical_error(evidence_NN: FloatArray) -> float:
-    """The median of (Σ 1/ν²)^-½ over all pairs that share a class; of very many rows, every k-th."""
-    every = max(len(evidence_NN) // 2000, 1)
-    rows = evidence_NN[::every]
-    shared = np.extract(rows > 0, rows)
-    return float(np.median(1 / np.sqrt(shared))) if len(shared) else 0.0
-
-
 def _sizes(counts: FloatArray) -> FloatArray:
     """Class sizes; at least 1, because a vector comes from at least one sample, even if counts are noisy."""
     return np.maximum(counts, 1).astype(np.float32)
-
-
-def _shares(sizes: FloatArray) -> FloatArray:
-    return sizes / np.maximum(sizes.sum(axis=1, keepdims=True), 1)

@@ -14,9 +14,10 @@ import numpy as np
 from feddag.clustering.angles import KeptAngles
 from feddag.clustering.arrays import FloatArray
 from feddag.clustering.compose import Split, ViewMatrix
+from feddag.clustering.evidence import ABSENT_POWER, unshared
 from feddag.clustering.items import Items
 from feddag.clustering.options import ClusteringOptions
-from feddag.clustering.reliable import ABSENT_POWER, ReliableAngles, unshared
+from feddag.clustering.reliable import ReliableAngles
 from feddag.clustering.similarity import MinMax, min_max, normalised
 from feddag.core.message import message
 

@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform, runtime_checkable
+from typing import Any, ClassVar, Protocol, TypeVar, dataclass_transform
 
 from torch import nn
 
 from feddag.core.averaging import Mean, mean_reply
-from feddag.core.clustering import Clustering
 from feddag.core.contract import Known, NormLimit, accept
 from feddag.core.deployment import Deployment, requests_at_round
 from feddag.core.engine import Answer, Engine, Exchange
@@ -64,43 +63,6 @@ class Algorithm(Protocol[State]):
 
     def onboard(self, state: State, newcomers: tuple[ClientId, ...], server: "Server") -> State:
         """Take in clients that were not there before: afterwards `deploy` serves them too."""
-        ...
-
-
-@runtime_checkable
-class FindsClusters(Protocol):
-    """The declared capability of a method that puts clients into clusters."""
-
-    clusters_at_start: ClassVar[bool]  # whether `start` finds them; else they form during the rounds
-
-    def clustering(self, state: Any) -> Clustering:
-        """The clusters in use, and what they were decided by; from stored values, nothing is found anew."""
-        ...
-
-
-@runtime_checkable
-class FollowsChange(Protocol):
-    """The declared capability of a method that answers changes of clients and of their data."""
-
-    def depart(self, state: Any, gone: tuple[ClientId, ...], server: "Server") -> Any:
-        """Clients have left; they may come back."""
-        ...
-
-    def drifted(self, state: Any, alarmed: tuple[ClientId, ...], server: "Server") -> Any:
-        """These clients' data have changed."""
-        ...
-
-    def settle(self, state: Any, server: "Server") -> Any:
-        """A time to look at the clusters as a whole."""
-        ...
-
-
-@runtime_checkable
-class WarmsUp(Protocol):
-    """The declared capability of a method whose newcomers train alone before they are taken in."""
-
-    def warmup(self) -> int:
-        """For how many rounds."""
         ...
 
 

@@ -69,10 +69,9 @@ def partition_dataset(
     holding = traits.take(holders) if lives else traits
     if dealt is not None or owners is not None:
         _own_samples_only(lives)
-    if dealt is None:
+    rows = None if dealt is None else [np.asarray(dealt[client], dtype=np.int64) for client in ids]
+    if rows is None:
         rows = training_rows(dataset, partition, holding.planted, holding.styles, owners, len(holders), seed)
-    else:
-        rows = [np.asarray(dealt[client], dtype=np.int64) for client in ids]
     if partition.quantity is not None:
         rows = keep_unequal_parts(rows, partition.quantity, (seed / "quantity").numpy())
     tests = test_rows(dataset, partition, rows, holding.styles, owners, seed)

@@ -13,6 +13,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from feddag import native
 from feddag.core.deployment import LocalTraining
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
@@ -78,25 +79,19 @@ def sgd(
         optimiser=local.optimiser,
         corrected=correction is not None,
     )
-    if selected.plan is not None:
-        steps = list(batches(len(client.train), local, seed))
-        trained, values = native_sgd(
-            selected.plan, module, start, client.train, steps, local, train, sample_weights, proximal, seed
-        )
-        client.work.samples += sum(len(rows) for _, rows in steps)
-        if epoch_losses is not None:
-            epoch_losses.extend(_epoch_means(steps, values))
-        return prior.removed(trained, params, train)
     training = Training(
         client, module, start, local, train, loss, sample_weights, proximal, correction, seed, epoch_losses
     )
-    trained = run((training,))[0] if client.together is None else client.together(training)
+    if selected.plan is not None:
+        trained = _run_natively(training, selected.plan)
+    else:
+        trained = run((training,))[0] if client.together is None else client.together(training)
     return prior.removed(trained, params, train)
 
 
 @dataclass(frozen=True)
 class Training:
-    """One call of `sgd` that PyTorch computes, ready to run alone or with those of other clients."""
+    """One call of `sgd`; what PyTorch computes may run alone or with those of other clients."""
 
     client: Client
     module: torch.nn.Module
@@ -114,6 +109,28 @@ class Training:
         """(epoch, row numbers) of each batch; with `pairs` a batch of one sample is left out."""
         found = batches(len(self.client.train), self.local, self.seed)
         return [(epoch, rows) for epoch, rows in found if len(rows) > pairs]
+
+
+def _run_natively(training: Training, plan: native.NetworkPlan) -> Params:
+    """The same training by the kernels, which take all batches at once."""
+    client, local, train = training.client, training.local, training.train
+    steps = list(batches(len(client.train), local, training.seed))
+    trained, values = native_sgd(
+        plan,
+        training.module,
+        training.start,
+        client.train,
+        steps,
+        local,
+        train,
+        training.sample_weights,
+        training.proximal,
+        training.seed,
+    )
+    client.work.samples += sum(len(rows) for _, rows in steps)
+    if training.epoch_losses is not None:
+        training.epoch_losses.extend(_epoch_means(steps, values))
+    return trained
 
 
 def run(trainings: Sequence[Training]) -> list[Params]:

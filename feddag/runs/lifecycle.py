@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from feddag.core.algorithm import Algorithm, FindsClusters, FollowsChange, WarmsUp
+from feddag.core.algorithm import Algorithm
+from feddag.core.capabilities import FindsClusters, FollowsChange, WarmsUp
 from feddag.core.clusters import Clusters
 from feddag.core.errors import InvalidInput, QuorumMissed
 from feddag.core.task import ClientId

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from feddag.core.algorithm import FindsClusters, Server
+from feddag.core.algorithm import Server
+from feddag.core.capabilities import FindsClusters
 from feddag.core.errors import InvalidInput
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientId

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from feddag.core import codec
-from feddag.core.algorithm import FindsClusters
+from feddag.core.capabilities import FindsClusters
 from feddag.core.clustering import Clustering
 from feddag.core.engine import Exchange
 from feddag.core.errors import FederationError, InvalidInput, InvalidMessage, QuorumMissed

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from feddag.core.algorithm import FindsClusters
+from feddag.core.capabilities import FindsClusters
 from feddag.core.errors import InvalidInput, cannot_write
 from feddag.core.files import lock_folder, write_durably
 from feddag.core.host import describe_machine

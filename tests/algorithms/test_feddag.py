@@ -14,8 +14,8 @@ from feddag.algorithms.feddag import FedDAG, State
 from feddag.clustering.options import ClusteringOptions
 from feddag.clustering.pipeline import cluster_signatures
 from feddag.core import codec
-from feddag.core.algorithm import FindsClusters
 from feddag.core.averaging import Mean, mean_reply
+from feddag.core.capabilities import FindsClusters
 from feddag.core.clusters import Clusters
 from feddag.core.deployment import LocalTraining
 from feddag.core.errors import InvalidInput

@@ -10,12 +10,13 @@ from feddag.clustering.agglomerative import agreement, cut
 from feddag.clustering.compose import ViewMatrix, compose, labels_of, separation
 from feddag.clustering.cut import cut_as
 from feddag.clustering.items import Items
+from feddag.clustering.levels import MAX_NOISE, MEDIAN_PER_QUANTILE
 from feddag.clustering.newcomers import place_newcomers
 from feddag.clustering.options import ClusteringOptions
 from feddag.clustering.outliers import confidence, unlike_anyone
 from feddag.clustering.pipeline import cluster_signatures
 from feddag.clustering.proximity import shown_views
-from feddag.clustering.reliable import LARGEST_LEVEL, MAX_NOISE, MEDIAN_PER_QUANTILE, ReliableAngles
+from feddag.clustering.reliable import LARGEST_LEVEL, ReliableAngles
 from feddag.clustering.silhouette import settled
 from feddag.clustering.subspaces import Subspaces, class_means, class_subspaces
 

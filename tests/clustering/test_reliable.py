@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feddag.clustering import angles, reliable
+from feddag.clustering import angles, evidence
 from feddag.clustering.items import Items
 from feddag.clustering.options import ClusteringOptions
 from feddag.clustering.pipeline import cluster_signatures
@@ -126,5 +126,5 @@ def test_lacking_a_class_of_few_samples_counts_little_and_disjoint_classes_count
 
 
 def test_the_share_of_samples_in_classes_the_other_lacks():
-    u = reliable.unshared(np.array([[3.0, 1.0], [0.0, 0.0]]), np.array([[2.0, 0.0], [0.0, 0.0]]))
+    u = evidence.unshared(np.array([[3.0, 1.0], [0.0, 0.0]]), np.array([[2.0, 0.0], [0.0, 0.0]]))
     np.testing.assert_allclose(u, [[0.125, 1.0], [1.0, 0.0]])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from feddag.core.algorithm import WarmsUp
+from feddag.core.capabilities import WarmsUp
 from feddag.core.engine import Answer
 from feddag.engines.inline import InlineEngine
 from feddag.reporting.tables.log import read_events

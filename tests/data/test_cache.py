@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from feddag.core.errors import InvalidInput
+from feddag.core.seeds import Seed
 from feddag.data.files import cache
 from feddag.data.files.cache import cached, verify_always, write_npy
+from tests.hard.attacks import DAMAGES
 
 
 def make_three(folder):
@@ -47,14 +49,19 @@ def test_a_damaged_entry_is_made_anew(tmp_path, damage):
     assert cached(tmp_path, "toy", "abc", make_three).arrays["x"].tolist() == [[1], [2], [3]]
 
 
+def wait_for_the_clock(file):
+    """Wait until the file system's clock has ticked since the file was changed."""
+    clock = file.parent.parent / "clock"
+    clock.touch()
+    while clock.stat().st_ctime_ns == file.stat().st_ctime_ns:
+        clock.chmod(0o600)
+    clock.unlink()
+
+
 def flip_one_bit(file, keep_times=False):
     """Change the last value of an array; the size stays, and if wanted the modification time too."""
     times = file.stat()
-    clock = file.parent.parent / "clock"
-    clock.touch()
-    while clock.stat().st_ctime_ns == times.st_ctime_ns:  # wait for the file system's clock to tick
-        clock.chmod(0o600)
-    clock.unlink()
+    wait_for_the_clock(file)
     with file.open("r+b") as stream:
         stream.seek(-1, os.SEEK_END)
         stream.write(bytes([file.read_bytes()[-1] ^ 1]))
@@ -206,3 +213,22 @@ def test_two_makers_at_once_leave_one_whole_entry(tmp_path):
 def test_the_number_of_samples_written_must_be_right(tmp_path):
     with pytest.raises(InvalidInput, match="x: 4 samples expected, got 2"):
         write_npy(tmp_path / "x.npy", [np.zeros((2, 1))], (4, 1), np.uint8)
+
+
+@pytest.mark.parametrize("seeds", [range(20), pytest.param(range(20, 220), marks=pytest.mark.hard)], ids=len)
+def test_whatever_happens_to_an_entry_its_arrays_are_right(tmp_path, monkeypatch, counted, seeds):
+    kinds = {name: DAMAGES[name] for name in DAMAGES if name not in ("foreign", "strange names", "swap")}
+    for seed in seeds:
+        generator = (Seed(seed) / "cache").numpy()
+        monkeypatch.setattr(
+            cache, "SETTLED", float(generator.choice([-1.0, 2.0]))
+        )  # with and without a proof
+        place = tmp_path / str(seed)
+        for _ in range(int(generator.integers(1, 3))):
+            cached(place, "toy", "abc", make_three)
+        (folder,) = place.iterdir()
+        files = sorted(folder.iterdir())
+        wait_for_the_clock(files[0])
+        kinds[str(generator.choice(sorted(kinds)))](generator.choice(files), generator, folder, folder)
+        assert cached(place, "toy", "abc", make_three).arrays["x"].tolist() == [[1], [2], [3]]
+    counted("damaged cache entries", len(seeds))

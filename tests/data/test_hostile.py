@@ -212,7 +212,11 @@ def try_odd_folder(place, number):
 
 
 @needs_linux
-def test_odd_folders_are_read_or_refused_but_never_end_in_a_traceback(tmp_path):
-    read = [try_odd_folder(tmp_path, number) for number in range(60)]
+@pytest.mark.parametrize(
+    "numbers", [range(60), pytest.param(range(60, 260), marks=pytest.mark.hard)], ids=len
+)
+def test_odd_folders_are_read_or_refused_but_never_end_in_a_traceback(numbers, tmp_path, counted):
+    read = [try_odd_folder(tmp_path, number) for number in numbers]
     assert any(read)  # else nothing but refusals was tested
     assert not all(read)
+    counted("odd data folders", len(read))

@@ -237,6 +237,7 @@ def test_mutated_settings_give_an_experiment_or_one_sentence():
 
 
 @pytest.mark.hard
-def test_many_mutated_settings_give_an_experiment_or_one_sentence():
+def test_many_mutated_settings_give_an_experiment_or_one_sentence(counted):
     accepted, refused = attack(1_500, seed=2)
     assert min(accepted, refused) > 200
+    counted("mutated settings", 1_500)

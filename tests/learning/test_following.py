@@ -2,32 +2,32 @@
 """FedDAG's clusters under joins, leaves, drifts and storms: a machine that tries sequences of them."""
 
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from feddag.algorithms.feddag import FedDAG, State
 from feddag.clustering.again import of_items, renumbered, separation
 from feddag.clustering.pipeline import cluster_signatures
+from feddag.clustering.tree import KeptTree
 from feddag.core.clusters import Clusters
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
 from feddag.learning.following import (
-    FollowOptions,
-    _model_of,
     active_sources,
     answer_drift,
     forget,
-    kept_tree,
     settle,
     take_in,
     who_is_there,
 )
+from feddag.learning.reclustering import FollowOptions, model_of
 from feddag.learning.signature import Signature, items_of
 
 CLASSES, WIDTH, SKETCH = 4, 12, 10
@@ -47,6 +47,7 @@ class ToyServer:
         self.notes.update(more)
 
 
+@cache
 def signature(client: str, group: int, again: int = 0) -> Signature:
     """What a client of a group would send: its group's classes and directions, with a little noise."""
     noise = (Seed(7) / client / again).numpy()
@@ -87,7 +88,7 @@ def started(groups: dict[str, int], method: FedDAG = METHOD) -> State:
         start=model(0),
         mask=5,
         frame=found.frame,
-        tree=kept_tree(signatures, found),
+        tree=KeptTree.of(signatures, found),
     )
 
 
@@ -253,8 +254,8 @@ def test_a_note_of_an_empty_cluster_follows_its_number() -> None:
 
 def test_an_heir_needs_the_majority_of_the_samples_else_models_are_averaged() -> None:
     models = tuple(model(z) for z in (0, 10, 40))
-    assert _model_of(models, np.array([1.0, 6.0, 3.0]), 0.6) is models[1]
-    found = _model_of(models, np.array([1.0, 5.0, 4.0]), 0.6)["head.bias"]
+    assert model_of(models, np.array([1.0, 6.0, 3.0]), 0.6) is models[1]
+    found = model_of(models, np.array([1.0, 5.0, 4.0]), 0.6)["head.bias"]
     assert found.tolist() == pytest.approx([0.1 * 0 + 0.5 * 10 + 0.4 * 40] * 2)
 
 
@@ -368,12 +369,17 @@ TestLifecycle.settings = settings(
 
 
 @pytest.mark.hard
-def test_two_thousand_sequences() -> None:
+@pytest.mark.parametrize("part", range(8))
+def test_two_thousand_sequences(part: int, counted: Any) -> None:
     from hypothesis.stateful import run_state_machine_as_test
 
+    class Part(Lifecycle):
+        """Other sequences than those of the other parts."""
+
     run_state_machine_as_test(
-        Lifecycle,
+        seed(100 + part)(Part),
         settings=settings(
-            max_examples=2000, stateful_step_count=10, deadline=None, suppress_health_check=QUIET
+            max_examples=250, stateful_step_count=10, deadline=None, suppress_health_check=QUIET
         ),
     )
+    counted("sequences of joins, leaves and drifts", 250)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from feddag.algorithms import ALGORITHMS
-from feddag.core.algorithm import FindsClusters
+from feddag.core.capabilities import FindsClusters
 from feddag.core.errors import InvalidInput
 from feddag.experiment.settings import Experiment
 from feddag.runs.checkpoint import latest_checkpoint

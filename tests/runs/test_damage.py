@@ -51,10 +51,12 @@ def test_damaged_files_give_the_same_bits_or_one_sentence(broken_off, foreign, w
 
 
 @pytest.mark.hard
+@pytest.mark.parametrize("first", range(1000, 1600, 150))
 def test_six_hundred_damaged_folders_give_the_same_bits_or_one_sentence(
-    broken_off, foreign, whole, tmp_path
+    first, broken_off, foreign, whole, tmp_path, counted
 ) -> None:
-    damaged(range(1000, 1600), broken_off, foreign, whole, tmp_path)
+    damaged(range(first, first + 150), broken_off, foreign, whole, tmp_path)
+    counted("damaged checkpoints, memories, logs and settings", 150)
 
 
 # -- a full disk ---------------------------------------------------------------------------------------------
@@ -88,9 +90,13 @@ def test_a_disk_that_fills_up_costs_one_sentence_and_no_bit(whole, operations, t
 
 
 @pytest.mark.hard
-def test_a_disk_that_fills_up_at_any_of_its_operations(whole, operations, tmp_path, monkeypatch) -> None:
-    for level in range(1, operations, max(1, operations // 150)):
+def test_a_disk_that_fills_up_at_any_of_its_operations(
+    whole, operations, tmp_path, monkeypatch, counted
+) -> None:
+    levels = range(1, operations, max(1, operations // 150))
+    for level in levels:
         fill_the_disk(level, whole, tmp_path, monkeypatch)
+    counted("full disks", len(levels))
 
 
 # -- kills ---------------------------------------------------------------------------------------------------
@@ -112,8 +118,10 @@ def test_what_is_on_the_disk_at_any_instant_can_be_resumed(tmp_path, monkeypatch
 
 @pytest.mark.hard
 @pytest.mark.parametrize(("name", "every"), [("ditto", 1), ("feddag", 5), ("fedrc", 5), ("fedmix", 5)])
-def test_what_is_on_the_disk_at_every_instant_can_be_resumed(name, every, tmp_path, monkeypatch) -> None:
-    check_snapshots(name, every, tmp_path, monkeypatch)
+def test_what_is_on_the_disk_at_every_instant_can_be_resumed(
+    name, every, tmp_path, monkeypatch, counted
+) -> None:
+    counted("states of the disk at an instant", check_snapshots(name, every, tmp_path, monkeypatch) // every)
 
 
 @pytest.mark.parametrize("how", [KeyboardInterrupt, FederationError("the network is gone")])

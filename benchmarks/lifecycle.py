@@ -153,7 +153,7 @@ def fresh(case: str, seed: int) -> dict[str, Any]:
 # -- runs with training --------------------------------------------------------------------------------------
 
 FOLLOW = {"lifecycle": {"every": 4}}
-ORACLE = {"lifecycle": {"every": 4, "detector": "oracle", "assignment": "oracle"}}
+ORACLE = {"lifecycle": {"every": 4, "detector": "oracle", "assignment": "oracle", "cooldown": 0}}
 NOTHING = {"lifecycle": {"every": 4, "detector": "none"}}
 SWAPS = [(0.3, "swap-1-2"), (0.3, "swap-3-4"), (0.4, "swap-5-6")]
 
@@ -179,18 +179,19 @@ def cp(name: str) -> dict[str, Any]:
     }
 
 
+MANY = {"num_clients": 30}  # five groups, each with enough members before anybody joins
 MOVES = drift("label", clients=0.2, at=12)
 DRIFTS = {"partition": {"kind": "iid", "test_samples": 200}, "num_rounds": 28}
 TRAIN: dict[str, dict[str, dict[str, Any]]] = {
     "N1": {
-        method: {"algorithm": method, "partition": {**GROUPS, "newcomers": 0.2},
+        method: {**MANY, "algorithm": method, "partition": {**GROUPS, "newcomers": 0.2},
                  "evaluation": {"every": 12, "after_training": True}}
         for method in ("feddag", "pacfl", "fedavg")
     },
     "N2": {
-        "joins": {"algorithm": "feddag", "partition": GROUPS, **FOLLOW,
+        "joins": {**MANY, "algorithm": "feddag", "partition": GROUPS, **FOLLOW,
                   "scenario": {"join": [{"at": at, "clients": 0.1} for at in (6, 10, 14)]}},
-        "nobody joins": {"algorithm": "feddag", "partition": GROUPS, **FOLLOW,
+        "nobody joins": {**MANY, "algorithm": "feddag", "partition": GROUPS, **FOLLOW,
                          "scenario": {"join": [{"at": 24, "clients": 0.1} for _ in range(3)]}},
     },
     "D1": {

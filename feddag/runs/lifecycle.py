@@ -277,16 +277,38 @@ def forgotten(
 
 
 def assigned(state: Any, clients: tuple[ClientId, ...], truth: Mapping[ClientId, int]) -> Any:
-    """The state with these clients in the clusters where most others of their planted group are."""
+    """The state with these clients in the clusters where most others of their planted group are.
+
+    A group that nobody else is in keeps the cluster that it leaves if nobody stays there. Else it gets a
+    cluster of its own, which begins with the model of the one before.
+    """
     clusters = getattr(state, "clusters", None)
     if not isinstance(clusters, Clusters) or hasattr(state, "leaves"):
         raise InvalidInput("lifecycle.assignment 'oracle': this method keeps no clusters that can be set")
     labels = clusters.labels()
-    for client in clients:
-        if client not in labels or list(labels.values()).count(labels[client]) == 1:
-            continue
-        mates = [z for c, z in labels.items() if c not in clients and truth.get(c) == truth.get(client)]
-        if mates:
-            labels[client] = max(sorted(set(mates)), key=mates.count)
-    members = tuple(tuple(c for c, z in labels.items() if z == k) for k in range(len(clusters)))
-    return replace(state, clusters=Clusters(members=members))
+    moving = [c for c in clients if c in labels]
+    rest = {c: z for c, z in labels.items() if c not in moving}
+    taken = {*rest.values()}
+    opened: list[int] = []  # for every new cluster, the one before
+    for group, _ in Counter(truth.get(c) for c in moving).most_common():
+        mates = Counter(z for c, z in rest.items() if truth.get(c) == group)
+        home = Counter(labels[c] for c in moving if truth.get(c) == group).most_common(1)[0][0]
+        place = mates.most_common(1)[0][0] if mates else home
+        if not mates and home in taken:
+            place = len(clusters) + len(opened)
+            opened.append(home)
+        taken.add(place)
+        rest |= {c: place for c in moving if truth.get(c) == group}
+    number = len(clusters) + len(opened)
+    members = [tuple(c for c in labels if rest[c] == k) for k in range(number)]
+    for k in range(number):  # no cluster is left empty: somebody who was there stays
+        if not members[k]:
+            last = next(c for c in moving if labels[c] == k)
+            members = [tuple(c for c in group if c != last) for group in members]
+            members[k] = (last,)
+    more = {
+        name: (*getattr(state, name), *(getattr(state, name)[z] for z in opened))
+        for name in ("models", "sources")
+        if hasattr(state, name)
+    }
+    return replace(state, clusters=Clusters(members=tuple(members)), **more)

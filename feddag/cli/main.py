@@ -2,6 +2,7 @@
 """The command line. Heavy imports wait for their command, so that help and mistakes are fast."""
 
 import contextlib
+import gc
 import os
 import re
 import sys
@@ -23,6 +24,8 @@ from feddag.cli.report import report
 from feddag.cli.reproduce import reproduce
 from feddag.cli.run import resume, run, show
 from feddag.cli.scenario import app as scenario_app
+
+NEW_OBJECTS = 50_000  # before the next search for garbage
 
 app = typer.Typer(
     name="feddag",
@@ -98,6 +101,7 @@ def main() -> None:
     """Entry point: one sentence and exit code 2 for errors, 130 for Ctrl-C; nobody sees a traceback."""
     from feddag.core.errors import FederationError, Interrupted
 
+    gc.set_threshold(NEW_OBJECTS)  # importing PyTorch makes half a million objects, none of them garbage
     # The installed command does not look for modules in the current folder, `python -m feddag` does: for a
     # user's own network both should. It comes last, so that no file there can stand for a library.
     sys.path[:] = [p for p in sys.path if p not in ("", os.getcwd())] + [""]

@@ -9,7 +9,6 @@
 from math import prod
 
 import numpy as np
-from scipy.fft import rfft, rfft2
 
 from feddag.clustering.arrays import FloatArray, IntArray
 
@@ -74,6 +73,8 @@ def texture(x: np.ndarray, text: bool = False) -> FloatArray:
         return np.zeros((len(x), 0), dtype=np.float32)
     unit = 255.0 if x.dtype == np.uint8 else 1.0
     if x.ndim == 3:  # windows of several signals: bands of each signal
+        from scipy.fft import rfft
+
         spectrum = rfft(x.astype(np.float32) / unit, axis=2)
         each = spectrum.reshape(len(x) * x.shape[1], spectrum.shape[2])
         energies = _energies(each, np.fft.rfftfreq(x.shape[2]), x.shape[2])
@@ -83,6 +84,8 @@ def texture(x: np.ndarray, text: bool = False) -> FloatArray:
         grey_NHW = grey_NHW.astype(np.float32) / np.float32(unit)
         rows, columns = grey_NHW.shape[1:]
         radius = np.hypot(np.fft.fftfreq(rows)[:, None], np.fft.rfftfreq(columns)[None, :])
+        from scipy.fft import rfft2
+
         spectrum = rfft2(grey_NHW).reshape(len(x), radius.size)
         energies = _energies(spectrum, radius.ravel(), rows * columns)
     logs = np.log10(np.maximum(energies, LEAST_ENERGY) / LEAST_ENERGY) / DECADES

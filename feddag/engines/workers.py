@@ -36,11 +36,13 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 PACKAGE = Path(__file__).parents[1] / "__init__.py"  # feddag as this process has it
 # Loads feddag from a known folder, without making other files beside it importable.
 BOOT = """
-import importlib.util, sys
+import gc, importlib.util, sys
+gc.disable()  # half a million objects are imported, none of them garbage
 spec = importlib.util.spec_from_file_location("feddag", sys.argv[1])
 sys.modules["feddag"] = module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 from feddag.engines.worker import main
+gc.enable()
 main()
 """
 

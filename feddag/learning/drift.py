@@ -15,26 +15,28 @@ changes alarming, and with a bound on chance, so that few data do not:
 - means (concepts, features): the mean of each class in a few numbers per sample: its coordinates on the first
   vectors of the reference data and, for images, log energies of fine and coarse detail. A style moves all
   classes alike, a concept moves single classes by much.
+
+Most checks find nothing. So a glance comes first, at the means of a few samples with half the limits: only
+if it is suspicious are all samples looked at. It costs a few percent of an epoch, and raises no alarm itself.
 """
 
-import hashlib
-from math import prod
+from collections.abc import Callable
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from annotated_types import Ge, Gt, Le
 
-from feddag.clustering.subspaces import principal_vectors
 from feddag.core.deployment import Deployment
 from feddag.core.examples import Examples
 from feddag.core.message import message, options, sensitive
 from feddag.core.seeds import Seed
 from feddag.core.task import Client, client_task
 from feddag.learning.evaluation import score, serve
+from feddag.learning.reference import LEAST, TINY, describe, detail, fingerprint, sine_squared
 
-LEAST, MOST = 8, 200  # samples of a class that are compared: fewer say nothing, more only cost time
-DIRECTIONS = 6  # first vectors of the reference data that means are looked at on
-TINY = 1e-12
+GLANCE, GLANCE_DETAIL = 24, 5  # samples of a class at a glance, and how many of them are looked at in detail
+# Standard errors that make a glance suspicious, of all classes together and of one: 1% of glances, by chance.
+TOGETHER_ERRORS, CLASS_ERRORS = 3.3, 4.0
 NO_DIGEST = np.zeros(0, dtype=np.uint8)
 PREFIX = "drift."  # of everything that a client remembers for its next check
 
@@ -80,15 +82,15 @@ def watch(request: Watch, client: Client) -> Watched:
     """Look at the own data; what is found out stays in the client's memory."""
     memory, options = client.memory, request.options
     then = {k.removeprefix(PREFIX): np.asarray(v) for k, v in memory.items() if k.startswith(PREFIX)}
-    digest = fingerprint(client.train)
     if request.renew or not then:
-        now = describe(client.train, options, client.seed) | _loss(request, client) | {"digest": digest}
+        now = describe(client.train, options, client.seed) | _loss(request, client)
         memory.update({PREFIX + k: v for k, v in now.items()})
+        memory[PREFIX + "digest"] = fingerprint(client.train)
         memory[PREFIX + "suspected"] = np.zeros(1)
         return Watched(alarm=False)
-    if not options.loss and np.array_equal(digest, then.get("digest", NO_DIGEST)):
+    if not options.loss and not may_have_changed(then, client.train, options, client.seed):
         memory[PREFIX + "suspected"] = np.zeros(1)
-        return Watched(alarm=False)  # the very same samples: most checks end here
+        return Watched(alarm=False)  # most checks end here
     now = describe(client.train, options, client.seed, then.get("basis")) | _loss(request, client)
     ratio = subspace_ratio(then, now) if options.subspaces else 0.0
     suspected = ratio > options.subspace_ratio / 2
@@ -105,11 +107,11 @@ def watch(request: Watch, client: Client) -> Watched:
     return Watched(alarm=bool(alarm))
 
 
-def fingerprint(train: Examples) -> np.ndarray:
-    """Names the samples: other samples have another one."""
-    sha = hashlib.blake2b(np.ascontiguousarray(train.x).data, digest_size=16)
-    sha.update(np.ascontiguousarray(train.y).data)
-    return np.frombuffer(sha.digest(), dtype=np.uint8)
+def may_have_changed(then: dict[str, np.ndarray], train: Examples, options: DriftOptions, seed: Seed) -> bool:
+    """Whether all samples should be looked at: a glance is suspicious, and they are not the very same."""
+    if labels_changed(then["counts"], train.counts(), options) or suspicious(then, train, options, seed):
+        return not np.array_equal(fingerprint(train), then.get("digest", NO_DIGEST))
+    return False
 
 
 def _loss(request: Watch, client: Client) -> dict[str, np.ndarray]:
@@ -118,34 +120,6 @@ def _loss(request: Watch, client: Client) -> dict[str, np.ndarray]:
         return {}
     scores = score(client, serve(client, request.deployment), client.train)
     return {"loss": np.array([scores.loss / len(client.train)])}
-
-
-def describe(
-    train: Examples, options: DriftOptions, seed: Seed, basis: np.ndarray | None = None
-) -> dict[str, np.ndarray]:
-    """What a client remembers of its data; `basis` is that of its reference, where there is one."""
-    found = {"counts": train.counts()}
-    rows_of = _rows_of_classes(train, seed)
-    if options.subspaces:
-        found |= _subspaces(train, rows_of)
-    if options.means:
-        found |= _means(train, rows_of, basis)
-    return found
-
-
-def _flat(train: Examples) -> np.ndarray:
-    """Samples as rows of numbers."""
-    return train.x.reshape(len(train), prod(train.x.shape[1:])).astype(np.float32)
-
-
-def _rows_of_classes(train: Examples, seed: Seed) -> dict[int, np.ndarray]:
-    """Random rows of every class that has enough samples, at most `MOST`."""
-    generator, found = (seed / "watched").numpy(), {}
-    for label in np.unique(train.y):
-        rows = generator.permutation(np.flatnonzero(train.y == label))[:MOST]
-        if len(rows) >= LEAST:
-            found[int(label)] = rows
-    return found
 
 
 # -- labels ------------------------------------------------------------------------------------------------
@@ -170,34 +144,6 @@ def labels_changed(then_C: np.ndarray, now_C: np.ndarray, options: DriftOptions)
 # -- subspaces ---------------------------------------------------------------------------------------------
 
 
-def _subspaces(train: Examples, rows_of: dict[int, np.ndarray]) -> dict[str, np.ndarray]:
-    """The first vector of every class, and its noise a / n."""
-    x_ND = _flat(train)
-    labels, vectors, noise = [], [], []
-    for label, rows in rows_of.items():
-        half = len(rows) // 2
-        whole, one, other = (first_vector(x_ND[part]) for part in (rows, rows[:half], rows[half : 2 * half]))
-        labels.append(label)
-        vectors.append(whole)
-        noise.append(max(sine_squared(one, other) / 4, TINY))  # the halves have n/2 samples each
-    return {
-        "classes": np.array(labels, dtype=np.int64),
-        "vectors": np.array(vectors, dtype=np.float32).reshape(len(labels), x_ND.shape[1]),
-        "noise": np.array(noise),
-    }
-
-
-def first_vector(x_ND: np.ndarray) -> np.ndarray:
-    """The first right singular vector; zeros for samples that are all zero."""
-    found = principal_vectors(x_ND, 1)
-    return found[0] if len(found) else np.zeros(x_ND.shape[1])
-
-
-def sine_squared(one_D: np.ndarray, other_D: np.ndarray) -> float:
-    """sin² of the angle between two unit vectors."""
-    return float(max(1 - np.dot(one_D, other_D) ** 2, 0.0))
-
-
 def subspace_ratio(then: dict[str, np.ndarray], now: dict[str, np.ndarray]) -> float:
     """R: how far the classes have turned, over what sampling explains; 0 without a common class."""
     turned = explained = 0.0
@@ -215,45 +161,45 @@ def subspace_ratio(then: dict[str, np.ndarray], now: dict[str, np.ndarray]) -> f
 # -- means -------------------------------------------------------------------------------------------------
 
 
-def detail(x_NCHW: np.ndarray) -> np.ndarray:
-    """Logs of each image's mean squares (itself, its slopes, its bends) and of its noise, (n, 4)."""
-    x = x_NCHW.astype(np.float32).mean(axis=1)
-    slopes = np.diff(x, axis=1), np.diff(x, axis=2)
-    bends = np.diff(x, n=2, axis=1), np.diff(x, n=2, axis=2)
-    squares = [
-        np.mean([np.square(part).mean(axis=(1, 2)) for part in parts], axis=0)
-        for parts in ((x,), slopes, bends)
-    ]
-    # Edges are few and noise is everywhere, so the median of the mixed differences shows the noise.
-    mixed = np.abs(np.diff(slopes[0], axis=2)).reshape(len(x), -1)
-    return np.log(np.stack([*squares, np.median(mixed, axis=1)], axis=1) + 1.0)
+def suspicious(then: dict[str, np.ndarray], train: Examples, options: DriftOptions, seed: Seed) -> bool:
+    """A glance at a few samples: whether means may have moved by half of what raises an alarm."""
+    if not (options.subspaces or options.means):
+        return False
+    if "means" not in then or not len(train):
+        return True
+    counts_C = train.counts()
+    at = np.flatnonzero(counts_C[then["mean_classes"]] >= LEAST)  # of the classes of the reference
+    if not len(at):
+        return True
+    mixed = (seed / "watched").numpy().permutation(len(train))
+    mixed = mixed[np.argsort(train.y[mixed], kind="stable")]  # by class, within each at random
+    sizes_C = counts_C[then["mean_classes"][at]]
+    starts_C = (np.cumsum(counts_C) - counts_C)[then["mean_classes"][at]]
+
+    def moved(most: int, first: int, values_of: Callable[[np.ndarray], np.ndarray]) -> bool:
+        few_C = np.minimum(sizes_C, most)
+        rows = mixed[(starts_C[:, None] + np.arange(most))[np.arange(most) < few_C[:, None]]]
+        values_NK = values_of(train.x[rows])
+        columns = slice(first, first + values_NK.shape[1])
+        means_CK = np.add.reduceat(values_NK, np.cumsum(few_C) - few_C) / few_C[:, None]
+        spread_CK = np.sqrt(then["variances"][at, columns] + TINY)
+        steps_CK = (means_CK - then["means"][at, columns]) / spread_CK
+        errors_C = np.sqrt(1 / few_C + 1 / then["sizes"][at])
+        together_K, error = _together(steps_CK, errors_C)
+        least_C = np.maximum(options.class_change / 2, CLASS_ERRORS * errors_C)
+        alike = (together_K > max(options.mean_change / 2, TOGETHER_ERRORS * error)).any()
+        return bool(alike or (np.abs(steps_CK) > least_C[:, None]).any())
+
+    width = len(then["basis"])
+    return moved(GLANCE, 0, lambda x: x.reshape(len(x), -1).astype(np.float32) @ then["basis"].T) or (
+        then["means"].shape[1] > width and moved(GLANCE_DETAIL, width, detail)
+    )
 
 
-def _means(
-    train: Examples, rows_of: dict[int, np.ndarray], basis_KD: np.ndarray | None
-) -> dict[str, np.ndarray]:
-    """Mean and variance of each class in a few numbers per sample."""
-    x_ND = _flat(train)
-    if basis_KD is None:
-        every = np.concatenate([np.zeros(0, dtype=np.int64), *rows_of.values()])
-        basis_KD = principal_vectors(x_ND[every[:: max(1, len(every) // MOST)]], DIRECTIONS)
-    is_image = train.x.ndim == 4 and min(train.x.shape[2:]) >= 3
-    means, variances, sizes = [], [], []
-    for rows in rows_of.values():
-        values = x_ND[rows] @ basis_KD.T.astype(np.float32)
-        if is_image:
-            values = np.concatenate([values, detail(train.x[rows])], axis=1)
-        means.append(values.mean(axis=0))
-        variances.append(values.var(axis=0, ddof=1))
-        sizes.append(len(rows))
-    width = len(basis_KD) + 4 * is_image
-    return {
-        "basis": basis_KD.astype(np.float32),
-        "mean_classes": np.array([*rows_of], dtype=np.int64),
-        "means": np.array(means, dtype=np.float64).reshape(-1, width),
-        "variances": np.array(variances, dtype=np.float64).reshape(-1, width),
-        "sizes": np.array(sizes, dtype=np.int64),
-    }
+def _together(steps_CK: np.ndarray, errors_C: np.ndarray) -> tuple[np.ndarray, float]:
+    """By how many deviations all classes moved in common, and the standard error of that."""
+    weights_C = 1 / np.square(errors_C)
+    return np.abs(weights_C @ steps_CK) / weights_C.sum(), float(1 / np.sqrt(weights_C.sum()))
 
 
 def means_changed(then: dict[str, np.ndarray], now: dict[str, np.ndarray], options: DriftOptions) -> bool:
@@ -264,9 +210,7 @@ def means_changed(then: dict[str, np.ndarray], now: dict[str, np.ndarray], optio
         return False
     at, to = (np.array(side) for side in zip(*pairs, strict=True))
     steps_CK, errors_C = mean_steps(then, now, at, to)
-    weights_C = 1 / np.square(errors_C)
-    together_K = np.abs(weights_C @ steps_CK) / weights_C.sum()
-    error = 1 / np.sqrt(weights_C.sum())
+    together_K, error = _together(steps_CK, errors_C)
     if (together_K > max(options.mean_change, options.mean_errors * error)).any():
         return True
     freedom_C = then["sizes"][at] + now["sizes"][to] - 2

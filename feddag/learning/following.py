@@ -2,7 +2,7 @@
 """How FedDAG's clusters follow clients that join, leave and change: the responses of its lifecycle.
 
 take_in         newcomers and clients whose data changed are placed, with everybody else fixed (Algorithm 4)
-answer_drift    alarmed clients sign again and are placed; a storm of alarms is one re-clustering instead
+answer_drift    alarmed clients sign again and are placed; if they are many, all are clustered again
 settle          after enough change, cluster again; accepted only with evidence, never twice in a row
 """
 
@@ -20,6 +20,8 @@ from feddag.core.clusters import Clusters
 from feddag.learning.dual import Sources
 from feddag.learning.reclustering import Method, State, adopted, evident
 from feddag.learning.signature import Signature, items_of
+
+LEAST_GROUP = 3  # clients: fewer are no group of their own
 
 
 def take_in(state: State, signed: Mapping[str, Signature], method: Method, server: Server) -> State:
@@ -123,7 +125,13 @@ def answer_drift(
             return adopted(state, everyone, found, method, server)
         if len(signed) == len(everyone):  # nobody is left to be placed by
             return replace(state, signatures=everyone, changed=_union(state.changed, signed))
-    return take_in(state, signed, method, server)
+    placed = take_in(state, signed, method, server)
+    placed = replace(placed, changed=_union(placed.changed, signed))
+    # Clients that changed alike may be a group that no cluster is for: one by one they only seem to fit.
+    if len(placed.changed) < max(LEAST_GROUP, method.follow.alarmed * len(everyone)):
+        return placed
+    found = evident(placed.signatures, placed, method, server)
+    return placed if found is None else adopted(placed, placed.signatures, found, method, server)
 
 
 def settle(

@@ -29,6 +29,8 @@ class FollowOptions:
     storm: Annotated[float, Gt(0), Le(1)] = (
         0.3  # share of alarmed clients above which all are clustered again
     )
+    # Share of clients with alarms since the last clustering before a new look; at least 3, a small cluster.
+    alarmed: Annotated[float, Gt(0), Le(1)] = 0.1
     changed: Annotated[float, Gt(0), Le(1)] = 0.2  # share of new, moved and weak clients before a new look
     least_changed: Annotated[int, Ge(1)] = 5  # and their least number
     alike: Annotated[float, Gt(0), Le(1)] = 0.95  # a clustering that agrees as much (ARI) changes nothing

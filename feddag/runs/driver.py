@@ -28,9 +28,10 @@ from feddag.learning.evaluation import Evaluate, Evaluated, Scores, evaluate
 from feddag.learning.hints import diverged, stalled
 from feddag.privacy.sums import averaging_for
 from feddag.reporting.tables.metrics import client_scores, summary
+from feddag.runs.assignment import labels_of
 from feddag.runs.checkpoint import Progress, label_of, prune_checkpoints, save_checkpoint
 from feddag.runs.events import EventLog, LogPrefix
-from feddag.runs.lifecycle import Lifecycle, Standing, labels_of
+from feddag.runs.lifecycle import Lifecycle, Standing
 from feddag.runs.prepare import Facts, Prepared
 from feddag.runs.summed import summed
 from feddag.runs.thinned import thinned_report, thinned_sum

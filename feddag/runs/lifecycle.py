@@ -7,18 +7,17 @@ The driver calls `before_round`; everything here is a server's business. The pla
 the settings ask for an oracle.
 """
 
-import dataclasses
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from feddag.core.algorithm import Algorithm
-from feddag.core.capabilities import FindsClusters, FollowsChange, WarmsUp
+from feddag.core.capabilities import FollowsChange, WarmsUp
 from feddag.core.clusters import Clusters
-from feddag.core.errors import InvalidInput, QuorumMissed
+from feddag.core.errors import QuorumMissed
 from feddag.core.task import ClientId
 from feddag.learning.drift import Watch, watch
+from feddag.runs.assignment import assigned, forgotten, labels_of
 from feddag.runs.checkpoint import Progress
 
 if TYPE_CHECKING:
@@ -237,56 +236,3 @@ class Lifecycle:
         clusters = getattr(state, "clusters", None)
         if isinstance(clusters, Clusters) and clusters != getattr(self.driver.state, "clusters", None):
             self.driver.record("clusters", round=round_, clusters=clusters.labels())
-
-
-# -- clusters of any method ----------------------------------------------------------------------------------
-
-
-def labels_of(algorithm: Algorithm, state: Any) -> dict[ClientId, int]:
-    """Client → cluster; empty for a method without clusters."""
-    clusters = getattr(state, "clusters", None)
-    if isinstance(clusters, Clusters):
-        return clusters.labels()
-    return algorithm.clustering(state).clusters.labels() if isinstance(algorithm, FindsClusters) else {}
-
-
-def forgotten(
-    algorithm: Algorithm, state: Any, clients: tuple[ClientId, ...]
-) -> tuple[Any, tuple[ClientId, ...]]:
-    """The state without these clients, and those of them who may join again: no cluster is left empty."""
-    clusters = getattr(state, "clusters", None)
-    if not isinstance(clusters, Clusters):
-        return state, clients  # they are placed by what they hold at the time, nothing is kept
-    labels, free = clusters.labels(), []
-    sizes = Counter(labels.values())
-    for client in clients:
-        if sizes[labels.get(client, -1)] > 1:
-            sizes[labels.pop(client)] -= 1
-            free.append(client)
-        elif client not in labels:
-            free.append(client)
-    if hasattr(algorithm, "forget"):
-        return algorithm.forget(state, tuple(free)), tuple(free)
-    changes: dict[str, Any] = {
-        f.name: {k: v for k, v in value.items() if k not in free}
-        for f in dataclasses.fields(state)
-        if isinstance(value := getattr(state, f.name), dict)
-    }
-    members = tuple(tuple(c for c in group if c not in free) for group in clusters.members)
-    return replace(state, clusters=Clusters(members=members), **changes), tuple(free)
-
-
-def assigned(state: Any, clients: tuple[ClientId, ...], truth: Mapping[ClientId, int]) -> Any:
-    """The state with these clients in the clusters where most others of their planted group are."""
-    clusters = getattr(state, "clusters", None)
-    if not isinstance(clusters, Clusters) or hasattr(state, "leaves"):
-        raise InvalidInput("lifecycle.assignment 'oracle': this method keeps no clusters that can be set")
-    labels = clusters.labels()
-    for client in clients:
-        if client not in labels or list(labels.values()).count(labels[client]) == 1:
-            continue
-        mates = [z for c, z in labels.items() if c not in clients and truth.get(c) == truth.get(client)]
-        if mates:
-            labels[client] = max(sorted(set(mates)), key=mates.count)
-    members = tuple(tuple(c for c, z in labels.items() if z == k) for k in range(len(clusters)))
-    return replace(state, clusters=Clusters(members=members))

@@ -372,6 +372,16 @@ def test_what_is_always_there(name, shape, train, test):
         assert float(scaled.std()) == pytest.approx(1, abs=0.05)
 
 
+def test_the_digits_are_those_of_scikit_learn():
+    from sklearn.datasets import load_digits
+
+    images, labels = load_digits(return_X_y=True)
+    dataset = load_dataset(DataConfig(name="digits"))
+    parts = (dataset.train, dataset.test)
+    ours = {(row.tobytes(), int(y)) for part in parts for row, y in zip(part.x, part.y, strict=True)}
+    assert ours == {(row.astype(np.uint8).tobytes(), int(y)) for row, y in zip(images, labels, strict=True)}
+
+
 def test_the_embedded_sample_is_balanced_small_and_not_called_complete():
     dataset = load_dataset(DataConfig(name="fashion-mnist-sample"))
     assert np.bincount(dataset.train.y).tolist() == [600] * 10

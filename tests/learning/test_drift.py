@@ -24,6 +24,7 @@ from feddag.learning.drift import (
     mean_steps,
     sine_squared,
     subspace_ratio,
+    suspicious,
     watch,
 )
 from tests.support.toys import blob_site, toy_client
@@ -94,6 +95,20 @@ def test_a_renewed_reference_ends_the_alarm() -> None:
     assert not watch(
         Watch(options=OPTIONS, renew=False), holding(changed, images(seed=4, swap=True), 2)
     ).alarm
+
+
+def test_a_glance_is_enough_in_nearly_all_checks_without_a_change() -> None:
+    then = describe(images(), OPTIONS, Seed(0))
+    looks = [suspicious(then, images(seed=50 + k), OPTIONS, Seed(k)) for k in range(40)]
+    assert sum(looks) <= 4  # by chance alone about one of a hundred
+
+
+@pytest.mark.parametrize("change", [{"contrast": 0.5}, {"noise": 30}, {"swap": True}])
+def test_a_glance_raises_no_alarm_but_asks_for_a_look(change: dict[str, Any]) -> None:
+    then, now = describe(images(), OPTIONS, Seed(0)), images(seed=1, **change)
+    assert suspicious(then, now, OPTIONS, Seed(1))
+    assert not suspicious(then, images(seed=1), OPTIONS, Seed(1))
+    assert suspicious({k: v for k, v in then.items() if k != "means"}, now, OPTIONS, Seed(1)), "no means"
 
 
 def test_class_shares_need_an_effect_and_significance() -> None:

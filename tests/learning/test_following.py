@@ -185,6 +185,18 @@ def test_a_storm_without_a_better_clustering_moves_nobody() -> None:
     assert after.clusters == state.clusters
 
 
+def test_few_alarms_are_remembered_until_they_are_a_group() -> None:
+    everyone = {f"c{i:02d}": 0 for i in range(16)}
+    state = started(everyone)
+    calm = FedDAG(follow=FollowOptions(storm=1.0))  # so that only the number of changed clients counts
+    for number, client in enumerate([*everyone][:4]):
+        server = ToyServer(3 + number, tuple(everyone))
+        state = answer_drift(state, {client: signature(client, 1, again=1)}, calm, server)
+        check(state)
+        assert ("recluster" in server.notes) is (number == 2), "one or two are no group, the fourth has one"
+    assert together(state, [*everyone]) == [tuple([*everyone][:4]), tuple([*everyone][4:])]
+
+
 def test_settling_needs_enough_change_evidence_and_rest() -> None:
     state = started(dict.fromkeys(GROUPS, 0))
     signatures = {c: signature(c, g, again=1) for c, g in GROUPS.items()}

@@ -2,6 +2,7 @@
 """Runs in which clients join, leave and change; and a new client for a finished run."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,45 @@ import numpy as np
 import pytest
 from safetensors import safe_open
 
+from feddag.core.clusters import Clusters
 from feddag.core.errors import InvalidInput
 from feddag.reporting.tables.log import read_events
+from feddag.runs.assignment import assigned
 from feddag.runs.newcomer import place_newcomer
 from feddag.runs.run import load_run
 from feddag.runs.simulate import build, run
 from tests.contracts.toys import SETTINGS, experiment
+
+
+@dataclass
+class ToyState:
+    clusters: Clusters
+    models: tuple[str, ...]
+
+
+@pytest.mark.parametrize(
+    ("changed", "truth", "members", "models"),
+    [
+        ("d", {"a": 0, "b": 0, "c": 1, "d": 0, "e": 1}, ["abd", "ce"], "xy"),  # to others of its group
+        ("bd", {"a": 0, "b": 5, "c": 1, "d": 5, "e": 1}, ["a", "ce", "bd"], "xyx"),  # a new group
+        (
+            "abcde",
+            {"a": 0, "b": 7, "c": 1, "d": 7, "e": 1},
+            ["bd", "ce", "a"],
+            "xyx",
+        ),  # the largest one stays
+        ("ce", {"a": 0, "b": 0, "c": 0, "d": 0, "e": 0}, ["abe", "c"], "xy"),  # no cluster is left empty
+    ],
+)
+def test_the_oracle_gives_every_planted_group_a_cluster(
+    changed: str, truth: dict[str, int], members: list[str], models: str
+) -> None:
+    before = {"d": ["ab", "cde"], "bd": ["abd", "ce"], "abcde": ["abd", "ce"], "ce": ["ab", "ce"]}[changed]
+    state = ToyState(Clusters(members=tuple(tuple(group) for group in before)), ("x", "y"))
+    truth = {c: g for c, g in truth.items() if c in "".join(before)}
+    after = assigned(state, tuple(changed), truth)
+    assert ["".join(group) for group in after.clusters.members] == members
+    assert "".join(after.models) == models
 
 
 def changing(**changes: Any) -> Any:

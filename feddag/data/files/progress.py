@@ -5,15 +5,6 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-)
 
 MANY = 10_000  # images; fewer need no bar, because they are made quickly
 
@@ -23,6 +14,16 @@ def progress_bar(
     name: str, total: int | None, done: int = 0, is_bytes: bool = False
 ) -> Iterator[Callable[[int], None]]:
     """A progress bar; the caller reports how much is done."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
     amount = DownloadColumn() if is_bytes else MofNCompleteColumn()
     columns = (TextColumn("{task.description}"), BarColumn(), amount, TimeRemainingColumn())
     console = Console(stderr=True)

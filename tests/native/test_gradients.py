@@ -178,7 +178,7 @@ def test_many_channels_with_pooling(isa: str, channels: int, padding: int) -> No
 @pytest.mark.parametrize("relu", [True, False])
 @pytest.mark.parametrize("channels", [16, 32])
 def test_wide_layers_with_pooling(isa: str, channels: int, relu: bool) -> None:
-    # Outputs fill vectors: with 16 lanes, windows stay in registers. More outputs than are processed together,
+    # Outputs fill vectors: with 16 lanes, windows stay in registers. More outputs than are computed at once,
     # and samples of which two, or more than a batch has, form a group.
     for padding, size in [(0, 14), (1, 5)]:
         layers = [nn.Conv2d(1, channels, 1), nn.ReLU(), nn.Conv2d(channels, 80, 3, padding=padding)]

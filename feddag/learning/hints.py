@@ -2,14 +2,28 @@
 """Hints that a run can give about itself while it runs."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from feddag.core.contract import HUGE
+from feddag.core.text import plural
 
 EVALUATIONS = 2  # a hint is given after this many, and only then
+ROUND_OF_SUMS = 3  # the round in which is said that clusters are left out
 NEAR = 0.07  # a loss within this share of chance is near it
 OUT_OF_HAND = ("expected finite numbers", "expected a finite number", f"to {HUGE:g}")  # of refused replies
 FALL = 0.03  # a loss that has fallen by this share of chance is on its way
+
+
+def left_out(round_: int, notes: Mapping[str, Any]) -> str:
+    """One sentence, after the round in which it is said, if clusters had too few clients for a secure sum."""
+    refused = notes.get("refused_sums", ())
+    if round_ != ROUND_OF_SUMS or not refused:
+        return ""
+    return (
+        f"in round {round_} {plural(len(refused), 'cluster')} learned nothing, because fewer clients took "
+        "part than a secure sum needs (privacy.update.min_group): raise fraction_train"
+    )
 
 
 def diverged(failures: Sequence[str], asked: int) -> str:

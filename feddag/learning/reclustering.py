@@ -85,9 +85,12 @@ def evident(
     labels = state.clusters.labels()
     now_N, new_N = np.array([labels[c] for c in signatures]), np.asarray(found.labels_N)
     alike = agreement(new_N, now_N)
-    gain = separation(found.distances_NN, new_N) - separation(found.distances_NN, now_N)
+    now = separation(found.distances_NN, now_N)
+    gain = separation(found.distances_NN, new_N) - now
+    # One cluster has no silhouette: it is better when the clusters of now are not to be seen any more.
+    better = gain >= method.follow.gain or (found.count == 1 and now < method.follow.gain)
     evidence = {"agreement": round(alike, 4), "gain": round(gain, 4), "clusters": found.count}
-    accepted = alike < method.follow.alike and gain >= method.follow.gain
+    accepted = alike < method.follow.alike and better
     if accepted:
         clients = [*signatures]
 

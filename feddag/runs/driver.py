@@ -25,12 +25,13 @@ from feddag.core.phases import spent
 from feddag.core.seeds import Seed
 from feddag.core.task import ClientId, ClientTask
 from feddag.learning.evaluation import Evaluate, Evaluated, Scores, evaluate
-from feddag.learning.hints import diverged, stalled
+from feddag.learning.hints import diverged, left_out, stalled
 from feddag.privacy.sums import averaging_for
 from feddag.reporting.tables.metrics import client_scores, summary
+from feddag.runs.assignment import labels_of
 from feddag.runs.checkpoint import Progress, label_of, prune_checkpoints, save_checkpoint
 from feddag.runs.events import EventLog, LogPrefix
-from feddag.runs.lifecycle import Lifecycle, Standing, labels_of
+from feddag.runs.lifecycle import Lifecycle, Standing
 from feddag.runs.prepare import Facts, Prepared
 from feddag.runs.summed import summed
 from feddag.runs.thinned import thinned_report, thinned_sum
@@ -98,6 +99,8 @@ class Driver:
             waited=server.waited,
             seconds=time.perf_counter() - started,
         )
+        if hint := left_out(round_, server.notes):
+            self.record("warning", text=hint)
         self.lifecycle.record_round(round_, now)
         progress = replace(now.progress, round=round_)
         last, every = self.experiment.num_rounds, self.experiment.evaluation.every

@@ -21,8 +21,8 @@ from feddag.data.names import is_allowed
 from feddag.engines.inline import InlineEngine
 from feddag.engines.perform import Site
 from feddag.learning.evaluation import Evaluate, evaluate
+from feddag.runs.assignment import labels_of
 from feddag.runs.checkpoint import latest_checkpoint
-from feddag.runs.lifecycle import labels_of
 from feddag.runs.predict import read_for
 from feddag.runs.prepare import prepare
 from feddag.runs.run import Run

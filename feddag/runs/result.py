@@ -21,9 +21,9 @@ from feddag.reporting.tables.clients import clients_csv, remarks_in
 from feddag.reporting.tables.lifecycle import Story, lifecycle_summary
 from feddag.reporting.tables.log import metrics_csv, read_events
 from feddag.reporting.tables.metrics import PROTOCOL
+from feddag.runs.assignment import labels_of
 from feddag.runs.checkpoint import label_of, load_checkpoint
 from feddag.runs.driver import Driver
-from feddag.runs.lifecycle import labels_of
 from feddag.runs.prepare import Facts, Prepared
 from feddag.runs.saved_models import save_models
 

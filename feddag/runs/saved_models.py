@@ -49,10 +49,10 @@ def save_models(
     `chosen` tells which of several models a client has found to be the best on its own data.
     """
     folder.mkdir(exist_ok=True)
-    models = Distinct[Params]()
+    models = _Files()
     clients: dict[ClientId, Any] = {}
     for client, deployment in deployments.items():
-        files = [f"model-{models.number(m)}.safetensors" for m in deployment.models]
+        files = [models.file(m) for m in deployment.models]
         clients[client] = {
             "network": deployment.network,
             "files": files,
@@ -61,9 +61,9 @@ def save_models(
             "uses": _used(files, chosen.get(client, -1)),
             "adapt": deployment.adapt is not None,
         }
-    for number, params in enumerate(models):
+    for file, params in models.of.items():
         tensors = {name: np.ascontiguousarray(t.numpy()) for name, t in params.items()}
-        write_durably(folder / f"model-{number}.safetensors", save(tensors))
+        write_durably(folder / file, save(tensors))
     description = {
         "model": model,
         "input_shape": problem.input_shape,
@@ -76,6 +76,22 @@ def save_models(
     }
     write_durably(folder / "clients.json", json.dumps(description, indent=1).encode())
     return {client: entry["uses"] or " + ".join(entry["files"]) for client, entry in clients.items()}
+
+
+class _Files:
+    """One file for each distinct model. Equal ones share it, even if a resumed run has read them apart."""
+
+    def __init__(self) -> None:
+        self.of: dict[str, Params] = {}  # file → model
+        self._objects, self._files = Distinct[Params](), list[str]()  # an object is hashed once
+        self._by_digest: dict[str, str] = {}
+
+    def file(self, params: Params) -> str:
+        if self._objects.number(params) == len(self._files):
+            name = self._by_digest.setdefault(params.digest(), f"model-{len(self.of)}.safetensors")
+            self.of.setdefault(name, params)
+            self._files.append(name)
+        return self._files[self._objects.number(params)]
 
 
 def _used(files: list[str], chosen: int) -> str | None:

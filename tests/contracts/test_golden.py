@@ -29,6 +29,7 @@ from feddag.engines.process import ProcessEngine
 from feddag.runs.simulate import Simulation
 from tests.contracts.toys import SETTINGS, Trace, every_algorithm, play, toy, toy_site
 
+FRESH_WORKERS = True  # processes that share nothing with this one, not even memory
 FILE = Path(__file__).parent / "golden.json"
 BACKENDS = ("torch", "auto")  # auto: the native kernels where they can
 

@@ -9,7 +9,6 @@ import pytest
 
 from feddag.core.errors import Interrupted
 from feddag.reporting.tables.log import log_digest, read_events
-from feddag.runs import result
 from feddag.runs.driver import Driver
 from feddag.runs.simulate import resume, run
 from tests.contracts.toys import every_algorithm, experiment
@@ -52,7 +51,6 @@ def test_a_run_with_all_changes_is_the_same_after_a_stop(
 def test_a_run_is_the_same_after_a_stop_at_every_round(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: Any
 ) -> None:
-    monkeypatch.setattr(result, "MOST_ON_A_PAGE", 0)  # drawing is slow, and tells nothing here
     whole = run(changing(name), folder=tmp_path / "whole")
     stopped = stopped_at(name, range(7), tmp_path / "stopped", monkeypatch)
     assert log_digest(stopped / "events.jsonl") == log_digest(whole / "events.jsonl")

@@ -12,10 +12,14 @@ from tests.deploy.real import feddag, finish, inline_digest, make, processes_of,
 
 
 @pytest.mark.slow
-def test_four_authenticated_nodes_over_tls_give_the_digest_of_inline_without_any_network(
-    tmp_path: Path,
+@pytest.mark.parametrize(
+    ("nodes", "rounds"),
+    [(2, 1), pytest.param(4, 3, marks=pytest.mark.deploy)],  # Flower starts a process for every question
+)
+def test_authenticated_nodes_over_tls_give_the_digest_of_inline_without_any_network(
+    nodes: int, rounds: int, tmp_path: Path
 ) -> None:
-    deployment = make(tmp_path / "d")
+    deployment = make(tmp_path / "d", num_clients=nodes, num_rounds=rounds)
     # In a network namespace with loopback only, where the machine allows one: nothing needs the outside.
     alone = ("unshare", "--net", "--map-root-user", "sh", "-c", 'ip link set lo up && exec "$@"', "alone")
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A thousand processes killed with signal 9: drivers, working workers, starting workers. No bit may differ.
 
-Most of them are forks (`tests.hard.forks`); the last two tests start processes as a user does.
+Most of them are forks (`tests.support.forks`); the last two tests start processes as a user does.
 """
 
 import json
@@ -30,22 +30,15 @@ from feddag.engines.inline import InlineEngine
 from feddag.engines.process import ProcessEngine
 from feddag.experiment.settings import Experiment
 from feddag.reporting.tables.log import log_digest
-from feddag.runs import result
 from feddag.runs.simulate import resume, run
 from tests.contracts.toys import Around, toy, toy_server
 from tests.hard.attacks import evidence, small
-from tests.hard.forks import LONG, Living, Moments, code_of, fork, forked_workers
+from tests.support.forks import LONG, Living, Moments, code_of, fork, forked_workers
 
 ROOT = Path(feddag.__file__).parents[1]
 KILLED = -signal.SIGKILL
 Counted = Callable[[str, int], None]
 hard = pytest.mark.hard
-
-
-@pytest.fixture(autouse=True)
-def without_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page is drawn after everything else, and drawing is slow."""
-    monkeypatch.setattr(result, "MOST_ON_A_PAGE", 0)
 
 
 # -- drivers -------------------------------------------------------------------------------------------------
@@ -110,7 +103,7 @@ def kill_drivers(
 def test_drivers_are_killed_again_and_again(name: str, kills: int, tmp_path: Path, counted: Counted) -> None:
     settings = small(name, num_rounds=4)
     expected = all_of(run(settings, folder=tmp_path / "whole").folder)
-    for kill, share in ((at_a_moment, kills * 3 // 4), (at_an_instant, kills // 4)):
+    for kill, share in ((at_a_moment, kills - kills // 4), (at_an_instant, kills // 4)):
         kill_drivers(share, kill, settings, expected, tmp_path, seed=kills)
     counted("kill -9 of drivers", kills)
 
@@ -210,7 +203,7 @@ def test_workers_are_killed_at_any_message_and_cost_only_the_clients_they_worked
         """Every other worker dies while it starts (that takes 12 messages), the rest while they work."""
         return int(generator.integers(1, 13) if number % 2 else generator.integers(13, 60))
 
-    while len(deaths) + killed < 50:
+    while len(deaths) + killed < 55:
         seed += 1
         with forked_workers(monkeypatch, plan) as told:
             engine = Recording(ProcessEngine(toy(name).site, "mlp", workers=2), generator)
@@ -236,7 +229,7 @@ DRIVER = """
 import sys
 from pathlib import Path
 from feddag.runs.simulate import Experiment
-from tests.hard.forks import Moments
+from tests.support.forks import Moments
 from tests.hard.test_kills import go_on
 
 moments = Moments(int(sys.argv[3]))

@@ -197,6 +197,17 @@ def test_few_alarms_are_remembered_until_they_are_a_group() -> None:
     assert together(state, [*everyone]) == [tuple([*everyone][:4]), tuple([*everyone][4:])]
 
 
+def test_groups_that_are_not_to_be_seen_any_more_are_one_cluster_again() -> None:
+    state = started(GROUPS)
+    server = ToyServer(30, tuple(GROUPS))
+    fresh = {c: signature(c, 0, again=1) for c in GROUPS}
+    strict = FedDAG(follow=FollowOptions(gain=0.3))  # no silhouette of one cluster can reach this
+    after = answer_drift(state, fresh, strict, server)
+    check(after)
+    assert server.notes["recluster"]["accepted"]
+    assert together(after, [*GROUPS]) == [tuple(GROUPS)]
+
+
 def test_settling_needs_enough_change_evidence_and_rest() -> None:
     state = started(dict.fromkeys(GROUPS, 0))
     signatures = {c: signature(c, g, again=1) for c, g in GROUPS.items()}

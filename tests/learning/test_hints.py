@@ -3,7 +3,7 @@ import math
 
 import pytest
 
-from feddag.learning.hints import diverged, stalled
+from feddag.learning.hints import diverged, left_out, stalled
 
 
 def test_a_loss_that_stays_near_chance_gets_a_hint() -> None:
@@ -45,3 +45,10 @@ def test_a_training_that_diverged_is_told_to_lower_the_learning_rate() -> None:
     assert diverged([gone], 3) == ""  # one client's own trouble
     assert diverged(["power cut", "power cut"], 2) == ""
     assert diverged([], 0) == ""
+
+
+def test_clusters_without_enough_clients_for_a_secure_sum_are_told_once() -> None:
+    notes = {"refused_sums": [{"group": 0, "why": "1 of at least 3 clients took part"}] * 2}
+    assert "in round 3 2 clusters learned nothing" in left_out(3, notes)
+    assert "raise fraction_train" in left_out(3, notes)
+    assert left_out(2, notes) == left_out(4, notes) == left_out(3, {}) == ""

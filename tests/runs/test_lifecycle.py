@@ -13,7 +13,7 @@ from safetensors import safe_open
 from feddag.core.clusters import Clusters
 from feddag.core.errors import InvalidInput
 from feddag.reporting.tables.log import read_events
-from feddag.runs.lifecycle import assigned
+from feddag.runs.assignment import assigned
 from feddag.runs.newcomer import place_newcomer
 from feddag.runs.run import load_run
 from feddag.runs.simulate import build, run

@@ -32,7 +32,7 @@ def save_png(figure: Figure, path: Path, dpi: int = 130, **options: Any) -> None
 def save_png_and_svg(figure: Figure, stem: Path) -> str:
     """Save `stem`.png and `stem`.svg; return the SVG element for a page. It needs no fonts."""
     save_png(figure, stem.with_name(f"{stem.name}.png"))
-    figure.set_layout_engine("none")  # saving the PNG has arranged everything; doing it again is slow
+    figure.set_layout_engine(None)  # saving the PNG has arranged everything; doing it again is slow
     buffer = io.StringIO()
     # The fixed salt makes the ids inside the file repeatable, and different from those of other figures.
     with mpl.rc_context({"svg.hashsalt": stem.name, "svg.fonttype": "path"}), _unknown_letters_allowed():

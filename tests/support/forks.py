@@ -8,14 +8,16 @@ on files, messages between engine and worker) and kills itself at one of them, o
 import os
 import select
 import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
+from types import SimpleNamespace
 from typing import Any
 
-from feddag.engines import worker
+from feddag.engines import worker, workers
 
 LONG = 300.0  # seconds after which a test that hangs fails
 OPERATIONS = {"open", "os.mkdir", "os.remove", "os.rename", "os.rmdir", "os.truncate", "shutil.rmtree"}
@@ -188,7 +190,8 @@ def forked_workers(patch: Any, plan: Callable[[int], int], *kept: int) -> Iterat
             return b""
 
     with patch.context() as during:
-        during.setattr("feddag.engines.workers.subprocess.Popen", ForkedWorker)
+        # Of the module `subprocess`, workers.py alone sees another one.
+        during.setattr(workers, "subprocess", SimpleNamespace(Popen=ForkedWorker, PIPE=subprocess.PIPE))
         during.setattr(ForkedWorker, "plan", staticmethod(plan))
         during.setattr(ForkedWorker, "kept", (writing, *kept))
         during.setattr(ForkedWorker, "deaths", writing)

@@ -175,6 +175,25 @@ def test_many_channels_with_pooling(isa: str, channels: int, padding: int) -> No
         assert_same_gradient(module, x, torch.from_numpy(generator.integers(0, 10, size=batch)))
 
 
+@pytest.mark.parametrize("relu", [True, False])
+@pytest.mark.parametrize("channels", [16, 32])
+def test_wide_layers_with_pooling(isa: str, channels: int, relu: bool) -> None:
+    # Outputs fill vectors: with 16 lanes, windows stay in registers. More outputs than are computed at once,
+    # and samples of which two, or more than a batch has, form a group.
+    for padding, size in [(0, 14), (1, 5)]:
+        layers = [nn.Conv2d(1, channels, 1), nn.ReLU(), nn.Conv2d(channels, 80, 3, padding=padding)]
+        layers += [nn.MaxPool2d(2), *([nn.ReLU()] if relu else []), nn.Flatten()]
+        features = nn.Sequential(*layers)(torch.zeros(1, 1, size, size + 1)).shape[1]
+        module = TwoEncoders(nn.Sequential(*layers), None, features)
+        generator = np.random.default_rng(channels)
+        for batch in (1, 7):
+            exact_weights(module, generator)
+            x = torch.from_numpy(
+                generator.integers(-1, 2, size=(batch, 1, size, size + 1)).astype(np.float32)
+            )
+            assert_same_gradient(module, x, torch.from_numpy(generator.integers(0, 10, size=batch)))
+
+
 def test_a_sample_has_the_same_features_in_every_batch(isa: str) -> None:
     layers = [
         nn.Conv2d(3, 20, 3),

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "conv_first.h"
+#include "conv_windows.h"
 #include "kernels.h"
 #include "lanes.h"
 
@@ -146,11 +147,11 @@ void backward_by_runs(const ConvShape* s, int samples, const float* in, const in
 // ------------------------------------------------------------------------------------------------ many channels
 // With many input channels, a group of samples does not fit into the first-level cache. Then one block of LANES input
 // channels at a time is copied to [sample][pixel][input, gradient][LANES], all output channels use it, and its gradient
-// is copied back.
+// is copied back. Where conv_windows.h computes the gradient of the input, the block has inputs only.
 
 // For the live pixels of one output channel: grad_weight += gradient * input, grad_in += gradient * weight, for one
 // block of input channels and all H x W places of the kernel. Distances: of weights weight_row and weight_column, of
-// pixels `row` and 2 * LANES.
+// pixels `row` and (1 + WITH_INPUT) * LANES.
 template <int H, int W, bool WITH_INPUT>
 INLINE void block_pixels(const int32_t* patches, const float* gradients, int count, float* block, int64_t row,
                          const float* __restrict weight, int64_t weight_row, int64_t weight_column,
@@ -166,7 +167,7 @@ INLINE void block_pixels(const int32_t* patches, const float* gradients, int cou
     float* patch = block + patches[i];
     UNROLL for (int y = 0; y < H; y++)
       UNROLL for (int x = 0; x < W; x++) {
-        float* pixel = patch + y * row + x * 2 * LANES;
+        float* pixel = patch + y * row + x * (1 + WITH_INPUT) * LANES;
         sum[y][x] += d * load(pixel);
         if (WITH_INPUT) store(pixel + LANES, load(pixel + LANES) + d * w[y][x]);
       }
@@ -175,39 +176,42 @@ INLINE void block_pixels(const int32_t* patches, const float* gradients, int cou
     UNROLL for (int x = 0; x < W; x++) store(grad_weight + y * weight_row + x * weight_column, sum[y][x]);
 }
 
-template <int H, int W>
-void backward_by_blocks(const ConvShape* s, int samples, const float* in, const int32_t* patch, const float* grad_out,
-                        const float* weight, float* grad_weight, float* grad_bias, float* grad_in, Live live) {
+template <int H, int W, bool WITH_INPUT>
+void backward_blocks(const ConvShape* s, int samples, const float* in, const int32_t* patch, const float* grad_out,
+                     const float* weight, float* grad_weight, float* grad_bias, float* grad_in, Live live) {
+  constexpr int PIXEL = (1 + WITH_INPUT) * LANES;
   const int64_t group = feddag::backward_group(*s, LANES), C = s->in_channels;
   const int64_t per_channel = (int64_t)H * s->run_padded, windows = (int64_t)s->out_h * s->out_w;
-  const int64_t pixels = feddag::input_pixels(*s), row = s->in_row / C * 2 * LANES;
+  const int64_t pixels = feddag::input_pixels(*s), row = s->in_row / C * PIXEL;
   for (int64_t b = 0; b < samples; b += group) {
     const int here = (int)(samples - b < group ? samples - b : group);
-    list_live(s, here, patch + b * windows * s->out_padded, grad_out + b * s->out_sample, (int32_t)(pixels * 2 * LANES),
-              2 * LANES, live);
+    const int32_t* where = patch + b * windows * s->out_padded;
+    const float* d = grad_out + b * s->out_sample;
+    list_live(s, here, where, d, (int32_t)(pixels * PIXEL), PIXEL, live);
     for (int o = 0; o < s->out_channels; o++) grad_bias[o] += sum_list(live.gradient + o * live.room, live.count[o]);
     for (int64_t c = 0; c < C; c += LANES) {
       for (int64_t i = 0; i < here; i++)
         for (int64_t p = 0; p < pixels; p++) {
-          store(live.block + (i * pixels + p) * 2 * LANES, load(in + (b + i) * s->in_sample + p * C + c));
-          store(live.block + ((i * pixels + p) * 2 + 1) * LANES, Vec{});
+          store(live.block + (i * pixels + p) * PIXEL, load(in + (b + i) * s->in_sample + p * C + c));
+          if (WITH_INPUT) store(live.block + (i * pixels + p) * PIXEL + LANES, Vec{});
         }
-      for (int o = 0; o < s->out_channels; o++) {
-        const int32_t* patches = live.patch + o * live.room;
-        const float* gradients = live.gradient + o * live.room;
-        const float* w = weight + o * per_channel + c;
-        float* gw = grad_weight + o * per_channel + c;
-        if (grad_in)
-          block_pixels<H, W, true>(patches, gradients, live.count[o], live.block, row, w, s->run_padded, C, gw);
-        else
-          block_pixels<H, W, false>(patches, gradients, live.count[o], live.block, row, w, s->run_padded, C, gw);
-      }
-      if (grad_in)
+      for (int o = 0; o < s->out_channels; o++)
+        block_pixels<H, W, WITH_INPUT>(live.patch + o * live.room, live.gradient + o * live.room, live.count[o], live.block,
+                                       row, weight + o * per_channel + c, s->run_padded, C, grad_weight + o * per_channel + c);
+      if (WITH_INPUT)
         for (int64_t i = 0; i < here; i++)
           for (int64_t p = 0; p < pixels; p++)
-            store(grad_in + (b + i) * s->in_sample + p * C + c, load(live.block + ((i * pixels + p) * 2 + 1) * LANES));
+            store(grad_in + (b + i) * s->in_sample + p * C + c, load(live.block + (i * pixels + p) * PIXEL + LANES));
     }
+    if (!WITH_INPUT && grad_in) input_gradient_by_windows(s, here, where, d, weight, grad_in + b * s->in_sample, live);
   }
+}
+
+template <int H, int W>
+void backward_by_blocks(const ConvShape* s, int samples, const float* in, const int32_t* patch, const float* grad_out,
+                        const float* weight, float* grad_weight, float* grad_bias, float* grad_in, Live live) {
+  const auto backward = grad_in && !feddag::by_windows(*s, LANES) ? backward_blocks<H, W, true> : backward_blocks<H, W, false>;
+  backward(s, samples, in, patch, grad_out, weight, grad_weight, grad_bias, grad_in, live);
 }
 
 void conv_backward(const ConvShape* s, int samples, const float* in, const int32_t* patch, const float* grad_out,

@@ -79,13 +79,23 @@ static inline bool in_blocks(const ConvShape& s, int lanes) {
   return small && s.in_channels % lanes == 0;
 }
 
+// Whether the gradient of the input is computed by conv_windows.h: it needs 32 registers of 16 lanes to be fast.
+static inline bool by_windows(const ConvShape& s, int lanes) {
+  const bool wide = s.in_channels % lanes == 0 && s.out_channels % lanes == 0;
+  return lanes == 16 && wide && s.kernel_h == 3 && s.kernel_w == 3 && s.pool_h == 2 && s.pool_w == 2;
+}
+
+// The weights between one block of input channels and so many output channels stay in the first-level cache.
+inline constexpr int WINDOW_CHANNELS = 64;
+
 // conv_backward processes groups of samples; the inputs of one group (in_blocks: one block of their channels) have at
 // most this size and stay in the first-level cache while all output channels use them.
 inline constexpr int64_t BACKWARD_GROUP_FLOATS = 4096;
 
 static inline int64_t backward_group(const ConvShape& s, int lanes) {
   const int64_t sample = in_blocks(s, lanes) ? input_pixels(s) * lanes : s.in_sample;
-  return sample < BACKWARD_GROUP_FLOATS ? BACKWARD_GROUP_FLOATS / sample : 1;
+  const int64_t most = (by_windows(s, lanes) ? 2 : 1) * BACKWARD_GROUP_FLOATS;  // without their gradient, twice as many
+  return sample < most ? most / sample : 1;
 }
 
 // Whether the forward pass uses winograd.h: 16 instead of 36 multiplications per pooling window. With few channels the
@@ -115,7 +125,10 @@ static inline int64_t scratch_size(const ConvShape& s, int lanes) {
 }
 
 static inline int64_t block_size(const ConvShape& s, int lanes) {
-  return in_blocks(s, lanes) ? backward_group(s, lanes) * input_pixels(s) * 2 * lanes : 0;
+  const int64_t group = backward_group(s, lanes), inputs = group * input_pixels(s) * lanes;
+  if (!by_windows(s, lanes)) return in_blocks(s, lanes) ? 2 * inputs : 0;
+  const int64_t lists = group * s.out_h * s.out_w * 4 * ((s.out_channels + WINDOW_CHANNELS - 1) / WINDOW_CHANNELS);
+  return inputs + WINDOW_CHANNELS * 9 * lanes + lists;
 }
 
 }  // namespace feddag

@@ -57,6 +57,29 @@ INLINE Vec pick(Vec low, Vec high, IntVec which) {
 #endif
 }
 
+#if FEDDAG_LANES == 16
+constexpr IntVec LANE_NUMBERS = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+#else
+constexpr IntVec LANE_NUMBERS{};  // of no use
+#endif
+
+// Stores the lanes where `chosen` is -1 (not 0) side by side; returns their number. May write LANES values in any case.
+INLINE int store_chosen(IntVec chosen, IntVec ints, Vec floats, int32_t* to_ints, float* to_floats) {
+#if defined(__AVX512F__) && FEDDAG_LANES == 16
+  const __mmask16 mask = _mm512_test_epi32_mask((__m512i)chosen, (__m512i)chosen);
+  store_ints(to_ints, (IntVec)_mm512_maskz_compress_epi32(mask, (__m512i)ints));
+  store(to_floats, (Vec)_mm512_maskz_compress_ps(mask, (__m512)floats));
+  return __builtin_popcount(mask);
+#else
+  int count = 0;
+  for (int i = 0; i < LANES; i++) {
+    to_ints[count] = ints[i], to_floats[count] = floats[i];
+    count += chosen[i] != 0;
+  }
+  return count;
+#endif
+}
+
 // Stores the first n lanes of v (n < LANES) and does not write to the memory after them.
 INLINE void store_first(float* p, Vec v, int n) {
   float lanes[LANES];

@@ -200,17 +200,14 @@ void Network::unpack_from(const float* packed, float* vector) const {
 
 void Network::pack(const float* vector) {
   pack_into(vector, weight_.get());
-  for (const Branch& b : branches_) arrange(b);
+  for (const Stage& s : stages_) arrange(s);
   if (training_) memset(velocity_.get(), 0, packed_ * sizeof(float));
 }
 
 void Network::unpack(float* vector) const { unpack_from(weight_.get(), vector); }
 
-void Network::arrange(const Branch& b) {
-  for (int i = b.first; i < b.last; i++) {
-    const Stage& s = stages_[i];
-    if (s.spec.convolution) kernels_.conv_arrange(&s.conv, weight_ + s.weight, arranged_ + s.arranged);
-  }
+void Network::arrange(const Stage& s) {
+  if (s.spec.convolution) kernels_.conv_arrange(&s.conv, weight_ + s.weight, arranged_ + s.arranged);
 }
 
 // ------------------------------------------------------------------------------------------------ forward
@@ -334,14 +331,19 @@ double Network::loss(const TrainingJob& job, const int64_t* samples, int count, 
   return total;
 }
 
-// Adds the gradient of all parameters that are trained. run() must have processed the same samples before.
-void Network::backward(const TrainingJob& job, int count) {
+// Adds the gradient of all parameters that are trained. run() must have processed the same samples before. `step`: each layer
+// then makes its step of SGD at once, while its gradient and its weights are in the cache.
+void Network::backward(const TrainingJob& job, int count, bool step) {
   if (job.train_head)
     kernels_.linear_grad_weight(&head_, count, features_.get(), grad_logits_.get(), gradient_ + head_weight_,
                                 gradient_ + head_bias_);
   bool any = false;
   for (size_t n = 0; n < branches_.size(); n++) any |= job.train_branch[n] && branches_[n].last > branches_[n].first;
   if (any) kernels_.linear_grad_in(&head_, count, grad_logits_.get(), weight_ + head_weight_, grad_features_.get());
+  if (step && job.train_head) {
+    update(job, head_weight_, (int64_t)head_.outputs * head_.inputs_padded, true);
+    update(job, head_bias_, head_.outputs, spec_.head_bias >= 0);
+  }
   for (size_t n = 0; n < branches_.size(); n++) {
     const Branch& branch = branches_[n];
     if (!job.train_branch[n]) continue;
@@ -374,44 +376,36 @@ void Network::backward(const TrainingJob& job, int count) {
         if (s.grad_in.get()) kernels_.linear_grad_in(&s.linear, count, d, weight_ + s.weight, s.grad_in.get());
         kernels_.linear_grad_weight(&s.linear, count, s.in.get(), d, gradient_ + s.weight, gradient_ + s.bias);
       }
+      if (step) {
+        update(job, s.weight, s.weight_size, true);
+        update(job, s.bias, s.spec.outputs, s.spec.bias >= 0);
+        arrange(s);
+      }
     }
   }
 }
 
-// Adds the gradient of one batch and returns its loss. A batch with more than rows_ samples is processed in pieces.
-double Network::step(const Inputs& inputs, const TrainingJob& job, int64_t batch) {
+// Adds the gradient of one batch, makes the step of SGD if `update`, and returns the batch's loss. A batch with more than
+// rows_ samples is processed in pieces.
+double Network::step(const Inputs& inputs, const TrainingJob& job, int64_t batch, bool update) {
   const int64_t start = job.starts[batch], size = job.starts[batch + 1] - start;
   double total = 0;
   for (int64_t done = 0; done < size; done += rows_) {
     const int here = (int)std::min<int64_t>(rows_, size - done);
     run(inputs, job.samples, start + done, here, &job, batch, done, -1);
     total += loss(job, job.samples + start + done, here, (double)size);
-    backward(job, here);
+    backward(job, here, update && done + here == size);
   }
   return total;
 }
 
-void Network::update(const TrainingJob& job) {
+// One tensor's step of SGD; a bias that is not there keeps its zeros.
+void Network::update(const TrainingJob& job, int64_t place, int64_t size, bool present) {
   const UpdateRule rule{(float)job.lr, (float)job.momentum, (float)job.weight_decay, (float)job.proximal};
-  auto apply = [&](int64_t place, int64_t size, bool present) {
-    if (present)
-      kernels_.sgd(size, &rule, weight_ + place, velocity_ + place, gradient_ + place,
-                   job.center ? center_ + place : nullptr);
-    else
-      memset(gradient_ + place, 0, size * sizeof(float));
-  };
-  for (size_t n = 0; n < branches_.size(); n++) {
-    if (!job.train_branch[n]) continue;
-    for (int i = branches_[n].first; i < branches_[n].last; i++) {
-      apply(stages_[i].weight, stages_[i].weight_size, true);
-      apply(stages_[i].bias, stages_[i].spec.outputs, stages_[i].spec.bias >= 0);
-    }
-    arrange(branches_[n]);
-  }
-  if (job.train_head) {
-    apply(head_weight_, (int64_t)head_.outputs * head_.inputs_padded, true);
-    apply(head_bias_, head_.outputs, spec_.head_bias >= 0);
-  }
+  if (present)
+    kernels_.sgd(size, &rule, weight_ + place, velocity_ + place, gradient_ + place, job.center ? center_ + place : nullptr);
+  else
+    memset(gradient_ + place, 0, size * sizeof(float));
 }
 
 int64_t Network::train(const Inputs& inputs, const TrainingJob& job, int64_t first, int64_t last, double seconds,
@@ -424,8 +418,7 @@ int64_t Network::train(const Inputs& inputs, const TrainingJob& job, int64_t fir
   }
   int64_t batch = first;
   while (batch < last) {
-    losses[batch] = step(inputs, job, batch);
-    update(job);
+    losses[batch] = step(inputs, job, batch, true);
     batch++;
     if (clock::now() >= end) break;
   }
@@ -433,7 +426,7 @@ int64_t Network::train(const Inputs& inputs, const TrainingJob& job, int64_t fir
 }
 
 double Network::gradient(const Inputs& inputs, const TrainingJob& job, int64_t batch, float* vector) {
-  const double total = step(inputs, job, batch);
+  const double total = step(inputs, job, batch, false);
   unpack_from(gradient_.get(), vector);
   memset(gradient_.get(), 0, packed_ * sizeof(float));
   return total;

@@ -111,13 +111,13 @@ class Network {
   void load(const Branch&, const Inputs&, const int64_t* samples, int64_t first, int count);
   float* output(int stage);
   float* grad_output(int stage);
-  void arrange(const Branch&);
+  void arrange(const Stage&);
   void run(const Inputs&, const int64_t* samples, int64_t first, int count, const TrainingJob*, int64_t step, int64_t place,
            int only_branch);
   double loss(const TrainingJob&, const int64_t* samples, int count, double batch);
-  void backward(const TrainingJob&, int count);
-  double step(const Inputs&, const TrainingJob&, int64_t batch);
-  void update(const TrainingJob&);
+  void backward(const TrainingJob&, int count, bool step);
+  double step(const Inputs&, const TrainingJob&, int64_t batch, bool update);
+  void update(const TrainingJob&, int64_t place, int64_t size, bool present);
 };
 
 }  // namespace feddag

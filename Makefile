@@ -43,7 +43,7 @@ unit: develop
 docs: develop ## The documentation as a site in build/site
 	$(BIN)/mkdocs build --strict
 
-test-hard: develop ## Thousands of attacks: mutated settings and messages, damaged files, full disks, kills (15 minutes)
+test-hard: develop ## Thousands of attacks: mutated settings and messages, damaged files, full disks, kills (12 minutes)
 	$(BIN)/python -m pytest -m hard -n 2
 
 test-deploy: develop ## Deployments of real processes: kills, strangers, lost packets, a proxy (ten minutes)

@@ -80,7 +80,7 @@ def assigned(state: Any, clients: tuple[ClientId, ...], truth: Mapping[ClientId,
             members[k] = (last,)
     more = {
         name: (*getattr(state, name), *(getattr(state, name)[z] for z in opened))
-        for name in ("models", "sources")
+        for name in ("models", "sources", "peaks")  # whatever a state keeps for each cluster
         if hasattr(state, name)
     }
     return replace(state, clusters=Clusters(members=tuple(members)), **more)

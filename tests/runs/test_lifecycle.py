@@ -24,6 +24,7 @@ from tests.contracts.toys import SETTINGS, experiment
 class ToyState:
     clusters: Clusters
     models: tuple[str, ...]
+    peaks: tuple[float, ...] = (1.0, 2.0)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +50,7 @@ def test_the_oracle_gives_every_planted_group_a_cluster(
     after = assigned(state, tuple(changed), truth)
     assert ["".join(group) for group in after.clusters.members] == members
     assert "".join(after.models) == models
+    assert after.peaks == tuple({"x": 1.0, "y": 2.0}[model] for model in models)
 
 
 def changing(**changes: Any) -> Any:

@@ -21,7 +21,7 @@ def left_out(round_: int, notes: Mapping[str, Any]) -> str:
     if round_ != ROUND_OF_SUMS or not refused:
         return ""
     return (
-        f"in round {round_} {plural(len(refused), 'cluster')} learned nothing, because fewer clients took "
+        f"round {round_}: {plural(len(refused), 'cluster')} learned nothing, because fewer clients took "
         "part than a secure sum needs (privacy.update.min_group): raise fraction_train"
     )
 

@@ -6,8 +6,9 @@
     python benchmarks/paper_scale.py cifar10 --rounds 5 --copy ../former    # with another working copy
 
 The run has the paper's setting (Distribution I, 20%, α' = 0.25) and is started as a user starts it. For an
-estimate rounds and evaluations are scaled by their number; start and the scores after local training are taken
-as they are. Rounds in which everybody warms up belong to the start. Memory is the peak of all processes (PSS: shared pages are counted once).
+estimate rounds and evaluations are scaled by their number; start and the scores after local training are
+taken as they are. Rounds in which everybody warms up belong to the start. Memory is the peak of all processes
+(PSS: pages that processes share are counted once).
 """
 
 import argparse

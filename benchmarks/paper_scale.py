@@ -76,19 +76,22 @@ def report(events: list[dict], result: dict, seconds: float, peak: int, rounds: 
     def times(*names: str) -> list[float]:
         return [event["seconds"] for event in events if event["event"] in names and "seconds" in event]
 
-    started, ordinary, evaluations = sum(times("start")), times("round"), times("evaluation")
+    trained = {e["round"] for e in events if e["event"] == "exchange" and e["task"] != "evaluate"}
+    rounds_done = [e for e in events if e["event"] == "round" and e["round"] in trained]
+    started, ordinary = sum(times("start")), [e["seconds"] for e in rounds_done]
+    evaluations = times("evaluation")
     after = sum(times("final_evaluation", "chosen_evaluation"))
     rest = seconds - started - sum(ordinary) - sum(evaluations) - after
     print(f"machine {json.dumps(next(e['machine'] for e in events if e['event'] == 'started'))}")
     print(f"backend {next(e['backend'] for e in events if e['event'] == 'started')}")
     print(f"whole command {seconds:.0f} s, peak memory {peak / 1e9:.2f} GB (PSS of all processes)")
-    print(f"start {started:.1f} s; {len(ordinary)} rounds, mean {mean(ordinary):.2f} s")
+    print(f"start {started:.1f} s; {len(ordinary)} rounds with training, mean {mean(ordinary):.2f} s")
     print(f"{len(evaluations)} evaluations, mean {mean(evaluations):.2f} s; after training {after:.1f} s")
     print(f"everything else (start of processes, data, models, page) {rest:.1f} s")
     print(f"accuracy as served {100 * result['final']['before']['accuracy']:.2f}%")
     if rounds < ROUNDS:
-        warm = ROUNDS - rounds + len(ordinary)  # warm-up rounds are part of the start
-        whole = started + warm * mean(ordinary) + EVALUATIONS * mean(evaluations) + after + rest
+        left = ROUNDS - rounds + len(ordinary)  # without those that the start has spent
+        whole = started + left * mean(ordinary) + EVALUATIONS * mean(evaluations) + after + rest
         print(f"estimate of {ROUNDS} rounds: {whole / 60:.1f} min = {whole / 3600:.2f} h")
 
 

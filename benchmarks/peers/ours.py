@@ -26,7 +26,6 @@ from feddag.runs.driver import Driver
 from feddag.runs.events import EventLog
 from feddag.runs.simulate import SimulationFacts, build
 
-SPENT = 2  # rounds in which FedDAG does nothing, because it has trained at the start
 MODELS = {"w1": "lenet", "w2": "conv3"}
 
 
@@ -55,7 +54,7 @@ def make_experiment(plan: Plan, backend: str) -> Experiment:
         num_clients=plan.data.num_clients,
         fraction_train=len(plan.data.cohorts[0]) / plan.data.num_clients,
         # The last round is always evaluated: with one more than we run, none is.
-        num_rounds=SPENT + plan.rounds + 1,
+        num_rounds=plan.rounds + 1,
         model=MODELS[plan.workload],
         algorithm=AlgorithmConfig(name=plan.algorithm),
         training=LocalTraining(
@@ -65,7 +64,7 @@ def make_experiment(plan: Plan, backend: str) -> Experiment:
             momentum=plan.momentum,
             weight_decay=plan.weight_decay,
         ),
-        evaluation=EvaluationConfig(every=SPENT + plan.rounds + 1),
+        evaluation=EvaluationConfig(every=plan.rounds + 1),
         engine=EngineConfig(name="process", workers=plan.workers, quorum=1.0, backend=backend),
         seed=plan.seed,
     )
@@ -100,20 +99,16 @@ def main(path: str, backend: str) -> None:
         )
         driver.cohorts = plan.data.cohorts
         try:
-            spent = SPENT if plan.algorithm == "feddag" else 0
-            for round_ in range(spent + 1):
-                driver.run_round(round_)
+            driver.run_round(0)
             reporter.ready(feddag=version("feddag"), torch=version("torch"))
             for driver.now in range(plan.rounds):
-                driver.run_round(spent + 1 + driver.now)
+                driver.run_round(1 + driver.now)
                 reporter.round_done()
         finally:
             engine.close()
             log.close()
-    single = plan.algorithm != "feddag"
-    params = driver.state.params if single else driver.state.models[0]
-    network = simulation.site.network("single" if single else "dual")
-    reporter.finished(LoadedNetwork(network, params).module)
+    params = driver.state.models[0] if plan.algorithm == "feddag" else driver.state.params
+    reporter.finished(LoadedNetwork(simulation.site.network("single"), params).module)
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ def not_covered(options: PrivacyOptions, kinds: set[str]) -> list[str]:
     if Kind.SCORES in kinds:
         told.append("Results on held-out samples leave as they are.")
     if Kind.CLUSTER in kinds and options.level == "private":
-        told.append("Which model fits a client best is told without noise.")
+        told.append("Where a client is offered several models, it tells without noise which one fits best.")
     if options.mode == "plain":
         told.append("Trained parameters leave as they are; they can reveal training samples.")
     if options.masks and not options.dpsgd:
@@ -133,8 +133,8 @@ def make_plan(
     releases = [
         _planned(options, kind, spends(median, expected), expected, num_rounds) for kind in sorted(kinds)
     ]
-    if evaluated and Kind.SCORES not in kinds:
-        releases.append(_planned(options, Kind.SCORES, [], expected, num_rounds))
+    if evaluated:
+        releases = [r for r in releases if r.kind != Kind.SCORES] + _at_evaluations(options, kinds)
     epsilon = worst = None
     if options.noisy or options.dpsgd:
         epsilon = total_epsilon(spends(median, expected), options.delta)
@@ -197,6 +197,13 @@ def _planned(
     alone = [s for s in spends if s.mechanism == mechanism]
     epsilon = total_epsilon(alone, options.delta) if alone else None
     return PlannedRelease(str(kind), NAMES[kind], text, times, epsilon)
+
+
+def _at_evaluations(options: PrivacyOptions, kinds: set[Kind]) -> list[PlannedRelease]:
+    """What leaves when clients score a model: results, and which of several models a client would use."""
+    new = [kind for kind in (Kind.SCORES, Kind.CLUSTER) if kind == Kind.SCORES or kind not in kinds]
+    told = [kind for kind in new if treatment(options, kind) != "refused"]
+    return [PlannedRelease(str(kind), NAMES[kind], "as it is", "in every evaluation", None) for kind in told]
 
 
 def _warnings(

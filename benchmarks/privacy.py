@@ -4,7 +4,7 @@
     python benchmarks/privacy.py groups --data fashion-mnist --seeds 400 401 402 403 404
     python benchmarks/privacy.py audit --data fashion-mnist --seeds 400 401 402 403 404
     python benchmarks/privacy.py accuracy --seeds 400 401 --fraction 0.6
-    python benchmarks/privacy.py dpsgd --seeds 400 --noises 0.6 1 2 4
+    python benchmarks/privacy.py dpsgd --seeds 400 --noises 0 0.6 1 2
     python benchmarks/privacy.py sums --seeds 400 401 402
     python benchmarks/privacy.py overhead
     python benchmarks/privacy.py plot --out docs/figures/privacy-curve.png --lines groups.jsonl accuracy.jsonl
@@ -136,21 +136,20 @@ def accuracy(
             yield {"seed": seed, "epsilon": epsilon, "fraction": fraction, **_run(chosen, folder)}
 
 
-def dpsgd(data: str, seeds: list[int], noises: list[float], folder: Path, more: list[str]) -> Iterator[Row]:
-    """Accuracy at level strict for some amounts of noise, and the ε that the ledger shows.
+def dpsgd(
+    data: str, seeds: list[int], noises: list[float], methods: list[str], folder: Path, more: list[str]
+) -> Iterator[Row]:
+    """Accuracy at level strict for some noises (0: no privacy), and the ε that the ledger shows.
 
-    FedAvg with equal clients, and FedDAG with label skew, each without privacy first.
+    FedAvg with equal clients, and FedDAG with label skew.
     """
     short = ["num_clients=20", "num_rounds=10", "fraction_train=0.5", "training.local_epochs=1"]
     short += ["training.lr=0.1", "training.batch_size=64", "engine=inline", *more]
-    methods = {
-        "fedavg": ["algorithm=fedavg", "partition.kind=iid"],
-        "feddag": ["algorithm=feddag", *GROUPS],
-    }
+    federations = {"fedavg": ["partition.kind=iid"], "feddag": GROUPS}
     for seed in seeds:
-        for method, settings in methods.items():
-            common = [f"data={data}", f"seed={seed}", *short, *settings]
-            for noise in (None, *noises):
+        for method in methods:
+            common = [f"data={data}", f"seed={seed}", f"algorithm={method}", *short, *federations[method]]
+            for noise in noises:
                 strict = ["privacy=strict", f"privacy.update.noise={noise}", "privacy.budget=1000"]
                 chosen = Experiment().with_overrides([*common, *(strict if noise else [])])
                 yield {"method": method, "seed": seed, "noise": noise, **_run(chosen, folder)}
@@ -264,7 +263,8 @@ def main() -> None:
     parser.add_argument("--data", default="fashion-mnist")
     parser.add_argument("--seeds", type=int, nargs="+", default=[400, 401, 402, 403, 404])
     parser.add_argument("--epsilons", type=float, nargs="+", default=EPSILONS)
-    parser.add_argument("--noises", type=float, nargs="+", default=[0.6, 1.0, 2.0, 4.0])
+    parser.add_argument("--noises", type=float, nargs="+", default=[0.0, 0.6, 1.0, 2.0])
+    parser.add_argument("--methods", nargs="+", default=["fedavg", "feddag"], help="of `dpsgd`")
     parser.add_argument("--fraction", type=float, default=0.6, help="of `accuracy`: clients in a round")
     parser.add_argument("--set", nargs="+", default=[], help="of `accuracy` and `dpsgd`: more settings")
     parser.add_argument("--levels", nargs="+", default=["private"])
@@ -282,7 +282,9 @@ def main() -> None:
         "accuracy": lambda: accuracy(
             chosen.data, chosen.seeds, chosen.epsilons, chosen.folder, chosen.fraction, chosen.set
         ),
-        "dpsgd": lambda: dpsgd(chosen.data, chosen.seeds, chosen.noises, chosen.folder, chosen.set),
+        "dpsgd": lambda: dpsgd(
+            chosen.data, chosen.seeds, chosen.noises, chosen.methods, chosen.folder, chosen.set
+        ),
         "sums": lambda: sums(chosen.data, chosen.seeds, chosen.folder),
         "overhead": lambda: overhead(chosen.data),
     }[chosen.part]()

@@ -76,7 +76,7 @@ class Node:
 
     def _introduce(self, question: Question) -> tuple[bytes, bytes]:
         examples = len(self.federation.clients[self.client].train)
-        if self.privacy is not None and self.privacy.options.noisy:
+        if self._hides_numbers:
             examples = min(examples, 1)  # whether there are any; how many is told with noise
         hello = Hello(
             client=self.client,
@@ -105,8 +105,9 @@ class Node:
             client=self.client,
             failure=answer.failure,
             seconds=answer.seconds,
-            samples=answer.samples,
-            epochs=answer.epochs,
+            # What was computed tells how many samples there are: two epochs over n samples are 2n.
+            samples=0 if self._hides_numbers else answer.samples,
+            epochs=0.0 if self._hides_numbers else answer.epochs,
             memory=question.memory,
         )
         if answer.failure:
@@ -118,6 +119,11 @@ class Node:
             head = replace(head, memory=question.number if after else NOTHING)
         self.memory.prune(question.run, {question.memory, head.memory, *question.keep})
         return codec.encode(head), codec.encode(answer.reply)
+
+    @property
+    def _hides_numbers(self) -> bool:
+        """Whether numbers of samples leave with noise only."""
+        return self.privacy is not None and self.privacy.options.noisy
 
     def _keep_scores(self, question: Question, scores: Any) -> None:
         """Write down this client's own results, which the server may know only as part of a sum."""

@@ -74,7 +74,7 @@ class AnswerHead:
     client: str
     failure: str = ""
     seconds: float = 0.0
-    samples: int = 0  # gradients of single samples that were computed
+    samples: int = 0  # gradients of single samples that were computed; 0 where numbers leave with noise only
     epochs: float = 0.0  # the same in passes over the training samples
     memory: str = NOTHING  # the version that the client has now
     lost: bool = False  # it no longer has the version to start from, and starts anew next time

@@ -20,9 +20,12 @@ def left_out(round_: int, notes: Mapping[str, Any]) -> str:
     refused = notes.get("refused_sums", ())
     if round_ != ROUND_OF_SUMS or not refused:
         return ""
+    reasons = {refusal["group"]: refusal["why"] for refusal in refused}
+    drawn = any("took part" in why for why in reasons.values())
     return (
-        f"round {round_}: {plural(len(refused), 'cluster')} learned nothing, because fewer clients took "
-        "part than a secure sum needs (privacy.update.min_group): raise fraction_train"
+        f"round {round_}: {plural(len(reasons), 'cluster')} learned nothing, because a secure sum needs more "
+        f"clients (privacy.update.min_group): {next(iter(reasons.values()))}"
+        + ("; raise fraction_train" if drawn else "")
     )
 
 

@@ -208,8 +208,8 @@ class Guard:
         return self._message(item, client) if is_message(item) else item
 
     def _field(self, item: Any, kind: Kind, f: dataclasses.Field, client: Client) -> Any:
-        if item is None:
-            return None
+        if item is None or (kind == Kind.CLUSTER and item == -1):  # nothing is told
+            return item
         how = treatment(self.options, kind)
         if how in ("plain", "listed"):
             return self._plain(item, kind)

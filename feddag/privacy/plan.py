@@ -17,6 +17,7 @@ from feddag.privacy.guard import sampling
 from feddag.privacy.rules import NAMES, treatment
 
 UNIT = "one sample of one client"
+ALARMS = "drift alarms"
 TYPICAL_CLASS = 100  # samples; for this size the error of a vector is told
 TYPICAL_GAP = 0.8  # (λ₁ − λ₂) / n of image classes in the public basis
 
@@ -71,7 +72,7 @@ class Plan:
             "planned_worst": self.worst,
             "lines": self.lines(),
             "warnings": list(self.warnings),
-            "not_covered": not_covered(self.options, {r.kind for r in self.releases}),
+            "not_covered": not_covered(self.options, self.releases),
             "assumes": ASSUMES,
         }
 
@@ -83,15 +84,18 @@ ASSUMES = [
 ]
 
 
-def not_covered(options: PrivacyOptions, kinds: set[str]) -> list[str]:
+def not_covered(options: PrivacyOptions, releases: Sequence[PlannedRelease]) -> list[str]:
     """What this level does not protect, as sentences for people."""
+    kinds = {release.kind for release in releases}
     told = ["The server still learns which cluster a client is in, and when it answered."]
     if options.level == "guarded":
         told.append("Level 'guarded' adds no noise: it has no ε, and large classes leave as they are.")
     if Kind.SCORES in kinds:
         told.append("Results on held-out samples leave as they are.")
     if Kind.CLUSTER in kinds and options.level == "private":
-        told.append("Which model fits a client best is told without noise.")
+        told.append("Where a client is offered several models, it tells without noise which one fits best.")
+    if any(release.what == ALARMS for release in releases):
+        told.append("A client whose data have changed says so without noise.")
     if options.mode == "plain":
         told.append("Trained parameters leave as they are; they can reveal training samples.")
     if options.masks and not options.dpsgd:
@@ -111,10 +115,12 @@ def make_plan(
     sizes: Sequence[int],
     evaluated: bool = True,
     again: int = 0,
+    alarms: bool = False,
 ) -> Plan:
     """The plan of a run: `sizes` are the numbers of training samples of the clients.
 
-    `again` is how often a client whose data change can be asked for a new signature, at most.
+    `again` is how often a client whose data change can be asked for a new signature, at most; `alarms` says
+    whether clients tell that their data have changed.
     """
     kinds = {Kind(kind) for task in algorithm.tasks for kind in sensitive_kinds(task.reply)}
     start, per_round = algorithm.trainings() if hasattr(algorithm, "trainings") else (0, 1)
@@ -133,8 +139,10 @@ def make_plan(
     releases = [
         _planned(options, kind, spends(median, expected), expected, num_rounds) for kind in sorted(kinds)
     ]
-    if evaluated and Kind.SCORES not in kinds:
-        releases.append(_planned(options, Kind.SCORES, [], expected, num_rounds))
+    if evaluated:
+        releases = [r for r in releases if r.kind != Kind.SCORES] + _at_evaluations(options, kinds)
+    if alarms:
+        releases.append(PlannedRelease(str(Kind.CLUSTER), ALARMS, "as it is", "in every check", None))
     epsilon = worst = None
     if options.noisy or options.dpsgd:
         epsilon = total_epsilon(spends(median, expected), options.delta)
@@ -197,6 +205,13 @@ def _planned(
     alone = [s for s in spends if s.mechanism == mechanism]
     epsilon = total_epsilon(alone, options.delta) if alone else None
     return PlannedRelease(str(kind), NAMES[kind], text, times, epsilon)
+
+
+def _at_evaluations(options: PrivacyOptions, kinds: set[Kind]) -> list[PlannedRelease]:
+    """What leaves when clients score a model: results, and which of several models a client would use."""
+    new = [kind for kind in (Kind.SCORES, Kind.CLUSTER) if kind == Kind.SCORES or kind not in kinds]
+    told = [kind for kind in new if treatment(options, kind) != "refused"]
+    return [PlannedRelease(str(kind), NAMES[kind], "as it is", "in every evaluation", None) for kind in told]
 
 
 def _warnings(

@@ -72,8 +72,8 @@ class Audit:
         }
 
 
-def audit(simulation: Simulation, effort: float = 1.0) -> Audit:
-    """Attack what the clients of this simulation would send; `effort` multiplies the number of trials."""
+def attacker_of(simulation: Simulation) -> Attacker:
+    """An attacker who owns all samples of this simulation."""
     pool = simulation.federation.train
     if not np.issubdtype(pool.x.dtype, np.number) or pool.x.ndim < 2:
         raise InvalidInput("the audit needs samples that are images or vectors of numbers")
@@ -89,6 +89,12 @@ def audit(simulation: Simulation, effort: float = 1.0) -> Audit:
     )
     if not attacker.views:
         raise InvalidInput("the clients of this run send nothing about their data that could be attacked")
+    return attacker
+
+
+def audit(simulation: Simulation, effort: float = 1.0) -> Audit:
+    """Attack what the clients of this simulation would send; `effort` multiplies the number of trials."""
+    attacker = attacker_of(simulation)
     found = _attack_members(attacker, effort)
     found.append(_attack_counts(attacker, max(200, round(effort * COUNTED))))
     found.append(_attack_canaries(attacker, max(100, round(effort * CANARIES))))

@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from feddag.core import codec
 from feddag.core.algorithm import Server
 from feddag.core.deployment import Deployment
@@ -30,6 +28,7 @@ from feddag.privacy.sums import averaging_for
 from feddag.reporting.tables.metrics import client_scores, summary
 from feddag.runs.assignment import labels_of
 from feddag.runs.checkpoint import Progress, label_of, prune_checkpoints, save_checkpoint
+from feddag.runs.cohort import drawn, fixed_labels, too_small
 from feddag.runs.events import EventLog, LogPrefix
 from feddag.runs.lifecycle import Lifecycle, Standing
 from feddag.runs.prepare import Facts, Prepared
@@ -83,7 +82,9 @@ class Driver:
         if round_:
             now = self.lifecycle.before_round(round_, now)
         clients = self.training(round_)
-        server = self.server(round_, [c for c in clients if c in now.met] if round_ else clients)
+        if round_:
+            clients = [c for c in clients if c in now.met]
+        server = self.server(round_, clients, state=now.state)
         if not round_:
             now = now.with_state(self.prepared.algorithm.start(server)).noting(known=server.clients)
             self.lifecycle.after_start(now)
@@ -139,18 +140,20 @@ class Driver:
             self._training = present, [client for client in present if self.presence.trains(client)]
         return self._training[1]
 
-    def server(self, round_: int, clients: list[ClientId], purpose: str = "round") -> Server:
-        """What the algorithm sees in one round."""
+    def server(
+        self, round_: int, clients: list[ClientId], purpose: str = "round", state: Any = None
+    ) -> Server:
+        """What the algorithm sees in one round; `state` says who is in which cluster, where that is known."""
         experiment, seed = self.experiment, self.seed
-        cohort = clients
+        cohort, refused = tuple(clients), []
         if round_ and clients:
-            generator = (seed / "cohort" / round_).numpy()
-            size = experiment.cohort_size(len(clients), at_least=1)
-            cohort = [str(c) for c in np.sort(generator.choice(clients, size=size, replace=False))]
+            labels = fixed_labels(state) if experiment.privacy.masks else {}
+            cohort = drawn(experiment, seed, round_, clients, labels)
+            refused = too_small(experiment, clients, labels)
         return Server(
             engine=self.engine,
             clients=tuple(clients),
-            cohort=tuple(cohort),
+            cohort=cohort,
             round=round_,
             seed=seed,
             network=self.prepared.network,
@@ -161,6 +164,7 @@ class Driver:
             limit=experiment.engine.norm_limit,
             purpose=purpose,
             averaging=averaging_for(experiment.privacy),
+            notes={"refused_sums": refused} if refused else {},
             on_answers=self.record_exchange,
             # Seen, but not logged: how far a question is says nothing about the run.
             on_answer=lambda task, done, asked: self.watch(

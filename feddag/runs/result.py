@@ -113,6 +113,7 @@ def _privacy(
     refused = [sum_ for note in notes for sum_ in note.get("refused_sums", ())]
     account = {key: value for key, value in planned.items() if key != "lines"} | dict(found)
     account["refused_sums"] = len(refused)
+    account["withheld_classes"] = sum(note.get("withheld", 0) for note in notes)
     account["clusters"] = by_cluster(account.get("clients", {}), clusters)
     return account
 

@@ -107,6 +107,7 @@ class Simulation:
             experiment.fraction_train,
             [len(self.federation.clients[client].train) for client in self.trainable],
             again=experiment.lifecycle.most_alarms(experiment.num_rounds) if followed else 0,
+            alarms=experiment.detector == "client",
         )
 
     def open_engine(self, memories: Path | None = None) -> SimulatedEngine:

@@ -48,7 +48,11 @@ def test_a_training_that_diverged_is_told_to_lower_the_learning_rate() -> None:
 
 
 def test_clusters_without_enough_clients_for_a_secure_sum_are_told_once() -> None:
-    notes = {"refused_sums": [{"group": 0, "why": "1 of at least 3 clients took part"}] * 2}
+    why = "1 of at least 3 clients took part"
+    notes = {"refused_sums": [{"group": group, "why": why} for group in (0, 4, 4)]}
     assert "round 3: 2 clusters learned nothing" in left_out(3, notes)
     assert "raise fraction_train" in left_out(3, notes)
+    small = {"refused_sums": [{"group": 1, "why": "the cluster has 2 clients, a sum needs 3"}]}
+    assert "1 cluster learned nothing" in left_out(3, small)
+    assert left_out(3, small).endswith("the cluster has 2 clients, a sum needs 3")
     assert left_out(2, notes) == left_out(4, notes) == left_out(3, {}) == ""

@@ -46,3 +46,18 @@ def test_alarms_of_one_client_are_counted_by_hand() -> None:
     config = LifecycleConfig(every=5, cooldown=2)
     # Checks at 5, 10, …; after the alarm of round 5 a client rests until round 20, then until 35.
     assert [config.most_alarms(n) for n in (4, 5, 19, 20, 34, 35)] == [0, 1, 1, 2, 2, 3]
+
+
+def test_drift_alarms_are_listed_where_clients_raise_them() -> None:
+    told = "A client whose data have changed says so without noise."
+    found = plan(scenario=SCENARIO)
+    assert "drift alarms" in [release.what for release in found.releases]
+    assert told in found.plain()["not_covered"]
+    for quiet in (plan(), plan(scenario=SCENARIO, lifecycle={"detector": "none"})):
+        assert "drift alarms" not in [release.what for release in quiet.releases]
+        assert told not in quiet.plain()["not_covered"]
+
+
+def test_results_leave_in_every_evaluation_whatever_the_share_of_clients_in_a_round() -> None:
+    (scores,) = (release for release in plan().releases if release.kind == "scores")
+    assert scores.times == "in every evaluation"

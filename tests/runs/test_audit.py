@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from feddag.cli.main import app
 from feddag.privacy import guard as guards
-from feddag.runs.audit import Audit, Finding, audit, write_audit
+from feddag.runs.audit import Audit, Finding, _attack_canaries, attacker_of, audit, write_audit
 from feddag.runs.simulate import Simulation, build
 from tests.contracts.toys import experiment
 
@@ -40,7 +40,8 @@ def test_at_level_private_the_audit_passes(private: Audit) -> None:
     assert by_name(private) == dict.fromkeys(by_name(private), True)
 
 
-def test_with_the_noise_taken_away_the_audit_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take the noise away; ledgers say what they said before."""
     real = guards.noisy_vectors
 
     def silent(x, y, present, basis, sigma, vectors, generator, sums):
@@ -48,10 +49,32 @@ def test_with_the_noise_taken_away_the_audit_fails(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(guards, "noisy_vectors", silent)
     monkeypatch.setattr(guards, "noisy_counts", lambda counts, epsilon, generator: counts)
+
+
+def test_with_the_noise_taken_away_the_audit_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    silence(monkeypatch)
     found = by_name(audit(setting("private"), effort=0.1))
     assert not found["membership"]
     assert not found["counts"]
     assert not found["canaries"]
+
+
+def canaries(seed: int) -> Finding:
+    """Planted samples, in a client whose own guard makes the releases and keeps the ledger."""
+    attacker = attacker_of(setting("private"))
+    return _attack_canaries(replace(attacker, seed=attacker.seed / "run" / seed), trials=100)
+
+
+def test_in_twenty_runs_planted_samples_never_prove_more_than_the_ledger_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [canaries(seed) for seed in range(20)]
+    assert all(f.value <= f.target for f in found)
+    assert all(2 < f.target < 2.45 for f in found)  # counts 0.5 and vectors 2, or a bit less
+    # The same attack without the noise proves more than was paid.
+    silence(monkeypatch)
+    bare = canaries(0)
+    assert bare.value > bare.target == found[0].target
 
 
 def test_without_privacy_the_audit_fails() -> None:

@@ -90,6 +90,24 @@ def test_the_result_has_the_documented_form(undisturbed: tuple[str, Path]) -> No
     assert told["largest"] == max(told["clients"].values()) == told["by_round"][-1]["largest"]
     assert all(row.keys() == {"kind", "mechanism", "times", "clients", "epsilon"} for row in told["releases"])
     assert told["largest"] <= told["planned_worst"] + 1e-3
+    assert told["withheld_classes"] == 0  # noisy counts say which classes are there
+
+
+@pytest.mark.parametrize("name", ["fedavg", "ifca", "feddag"])
+@pytest.mark.parametrize("level", ["guarded", "private", "strict"])
+def test_nothing_leaves_that_was_not_planned(name: str, level: str, tmp_path: Path) -> None:
+    if (name, level) == ("ifca", "strict"):
+        return  # it is refused
+    settings = LEVELS.get(level, {"level": level})
+    data = {"name": "synthetic", "synthetic": {"groups": 2, "dimensions": 6, "train": 800, "test": 80}}
+    few = {"local_epochs": 1, "batch_size": 64}
+    folder = run(
+        experiment(name, privacy=settings, num_rounds=2, data=data, training=few), folder=tmp_path / "run"
+    )
+    told = json.loads((folder / "result.json").read_text())["privacy"]
+    assert {row["kind"] for row in told["releases"]} <= {row["kind"] for row in told["planned"]}
+    if level == "guarded" and name == "feddag":
+        assert told["withheld_classes"] > 0  # 25 samples of each class are too few for a vector
 
 
 def test_without_privacy_there_is_no_ledger_and_no_account(tmp_path: Path) -> None:

@@ -32,6 +32,10 @@ def _sentences(found: Mapping[str, Any]) -> list[str]:
         told.append(f"A typical client is planned to reach ε = {found['planned_epsilon']:.2f}.")
     if found.get("refused_sums"):
         told.append(f"{plural(found['refused_sums'], 'sum')} over too few clients were not made.")
+    if found.get("withheld_classes"):
+        told.append(
+            f"{plural(found['withheld_classes'], 'class signature')} of too few samples stayed at home."
+        )
     return [*told, *(f"Not covered: {text}" for text in found.get("not_covered", ()))]
 
 

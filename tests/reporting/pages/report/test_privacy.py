@@ -26,13 +26,14 @@ def told() -> dict[str, Any]:
     ledger.write([Entry("a", f"q{r}", r, "train", "update", DPSGD, 4.0, 0.1, 10) for r in (1, 2)])
     planned = PlannedRelease("counts", "numbers of samples", "noise", "once", 0.5)
     plan = Plan(options, (planned,), 3.0, 4.0, ()).plain()
-    return plan | account(options, ledger) | {"refused_sums": 2}
+    return plan | account(options, ledger) | {"refused_sums": 2, "withheld_classes": 5}
 
 
 def test_a_finished_run_shows_sentences_tables_and_epsilon_over_rounds() -> None:
     found = block(run({"privacy": told()}))
     assert "level 'strict'" in found.sentences[0]
     assert "2 sums over too few clients" in " ".join(found.sentences)
+    assert "5 class signatures of too few samples stayed at home." in found.sentences
     assert any(text.startswith("Not covered: ") for text in found.sentences)
     assert found.tables[0].title == "Planned"
     assert len(found.tables[1].rows) == 3

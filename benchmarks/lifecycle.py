@@ -219,9 +219,13 @@ TRAIN: dict[str, dict[str, dict[str, Any]]] = {
         )
     },
     "D2": {
-        f"{name}, {method}": {**cp(name), "algorithm": method, **more}
+        f"{name}, {case}": {**cp(name), "algorithm": method, **more}
         for name in ("B", "D")
-        for method, more in (("feddag", FOLLOW), ("feddrift", NOTHING))
+        for case, method, more in (
+            ("feddag", "feddag", FOLLOW),
+            ("feddag, oracle", "feddag", ORACLE),
+            ("feddrift", "feddrift", NOTHING),
+        )
     },
     "D5": {
         "iid, a third joins": {

@@ -60,11 +60,16 @@ class ReliableAngles:
     unknown: float = RIGHT_ANGLE  # degrees
 
     def fit(
-        self, items: Items, keep: KeptAngles | None = None, only: Sequence[int] | None = None
+        self,
+        items: Items,
+        keep: KeptAngles | None = None,
+        only: Sequence[int] | None = None,
+        limit: tuple[float, float] = (LARGEST_LEVEL, MOST_ITEMS),
     ) -> tuple["ReliableAngles", FloatArray]:
         """The estimated noise, and the angles of N items in degrees; `keep` collects class-wise angles.
 
-        `only` names the classes that are compared, if not all are.
+        `only` names the classes that are compared, if not all are. With `shared_only`, a noise level is at
+        most `limit[0]` times the quantile `limit[1]` of its class.
         """
         n = len(items)
         sizes_NC = self._sizes(items)
@@ -76,7 +81,8 @@ class ReliableAngles:
                 for block in blocks:
                     keep.add(block)
             errors = errors_NC[:, label], errors_NC[:, label]
-            levels_NC[:, label] = self._levels(blocks, sizes_NC[:, label], sizes_NC[:, label], errors)
+            sizes_N = sizes_NC[:, label]
+            levels_NC[:, label] = self._levels(blocks, sizes_N, sizes_N, errors, limit=limit)
             noise_N = levels_NC[:, label] / sizes_NC[:, label]
             while blocks:  # a block that has been added is not needed again
                 add_block(total_NN, evidence_NN, blocks.pop(), noise_N, noise_N, errors, self._least_noise)
@@ -181,14 +187,15 @@ class ReliableAngles:
         sizes_N: FloatArray,
         errors: Errors | None = None,
         known_N: FloatArray | None = None,
+        limit: tuple[float, float] = (LARGEST_LEVEL, MOST_ITEMS),
     ) -> FloatArray:
         """b of one class; `known_N` are levels of old items, by which a newcomer's level is limited."""
         levels_M = noise_levels(blocks, sizes_M, sizes_N, errors)
         if not self.shared_only:
             return levels_M
         compared = levels_M[levels_M < MAX_NOISE] if known_N is None or not len(known_N) else known_N
-        limit = LARGEST_LEVEL * float(np.quantile(compared, MOST_ITEMS)) if len(compared) else MAX_NOISE
-        return np.minimum(levels_M, np.float32(limit))
+        largest = limit[0] * float(np.quantile(compared, limit[1])) if len(compared) else MAX_NOISE
+        return np.minimum(levels_M, np.float32(largest))
 
     @property
     def _least_noise(self) -> float:

@@ -31,7 +31,13 @@ class LifecycleConfig(BaseModel):
         default="found",
         description="clusters of alarmed clients: found by the method, or oracle (the planted truth)",
     )
-    cooldown: int = Field(default=2, ge=0, description="checks that a client skips after an alarm")
+    cooldown: int = Field(default=2, ge=0, description="checks that a client rests after an alarm")
+    wake: float = Field(
+        default=2.0,
+        ge=0,
+        description="changes so many times as large as those of an alarm end a client's rest; "
+        "0: nothing does, as under privacy, where every signature costs",
+    )
     preset: Literal["", "paper"] = Field(
         default="", description="paper: nothing but the Wasserstein distance of class shares is watched"
     )

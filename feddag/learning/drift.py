@@ -21,6 +21,7 @@ if it is suspicious are all samples looked at. It costs a few percent of an epoc
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -57,6 +58,11 @@ class DriftOptions:
     class_change: Annotated[float, Gt(0)] = 1.0  # deviations that a single class must move
     class_chance: Annotated[float, Gt(0), Le(1)] = 1e-7  # and p-value of its t-test
     loss: Annotated[float, Ge(0)] = 0.0  # growth of the mean training loss that alarms; 0: not looked at
+
+    def times(self, factor: float) -> "DriftOptions":
+        """The same for changes that are so many times as large; chance stays as unlikely."""
+        sizes = ("label_change", "subspace_ratio", "mean_change", "class_change", "loss")
+        return replace(self, **{name: factor * getattr(self, name) for name in sizes})
 
 
 @message

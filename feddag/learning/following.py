@@ -14,20 +14,25 @@ from typing import Any
 import numpy as np
 
 from feddag.clustering.again import of_items
-from feddag.clustering.newcomers import place_newcomers
+from feddag.clustering.items import Items
+from feddag.clustering.kin import Kinship
+from feddag.clustering.newcomers import Placement, place_newcomers
 from feddag.core.algorithm import Server
 from feddag.core.clusters import Clusters
 from feddag.learning.dual import Sources
-from feddag.learning.reclustering import Method, State, adopted, evident
+from feddag.learning.reclustering import Method, State, adopted, evident, measured_anew
 from feddag.learning.signature import Signature, items_of
 
 LEAST_GROUP = 3  # clients: fewer are no group of their own
 
 
-def take_in(state: State, signed: Mapping[str, Signature], method: Method, server: Server) -> State:
+def take_in(
+    state: State, signed: Mapping[str, Signature], method: Method, server: Server, alone: bool = False
+) -> State:
     """Clients with these fresh signatures get clusters; nobody else moves.
 
-    A cluster of which all members have signed again keeps their old signatures as its anchor.
+    A cluster of which all members have signed again keeps their old signatures as its anchor. With `alone`
+    a client that fits no cluster gets one of its own, else the nearest one.
     """
     labels = state.clusters.labels()
     left = {labels[c] for c in state.signatures if c not in signed}
@@ -38,6 +43,8 @@ def take_in(state: State, signed: Mapping[str, Signature], method: Method, serve
     placed = place_newcomers(
         items_of(dict(signed)), items_of(old), labels_N, of_items(state.frame, anchors), state.tree.threshold
     )
+    if alone:
+        placed = _by_kind(placed, signed, old, labels, method)
     found = {c: int(z) for c, z in zip(signed, placed.labels_M, strict=True)}
     weak = [c for c, weak in zip(signed, placed.weak_M, strict=True) if weak]
     server.note(placed=found, weak=weak)
@@ -60,6 +67,31 @@ def take_in(state: State, signed: Mapping[str, Signature], method: Method, serve
             changed=_union(state.changed, [*moved, *weak]),
         ),
         {**labels, **found},
+    )
+
+
+def _by_kind(
+    placed: Placement,
+    signed: Mapping[str, Signature],
+    old: Mapping[str, Signature],
+    labels: Mapping[str, int],
+    method: Method,
+) -> Placement:
+    """The placement in which nobody is in a cluster of another kind; a new one starts from the one before."""
+    everyone = Items.joined([items_of(dict(old)), items_of(dict(signed))])
+    kinship = Kinship.of(everyone, method.clustering_options)
+    members: dict[int, list[int]] = {z: [] for z in range(max(labels.values()) + 1)}
+    for i, client in enumerate(old):
+        members[labels[client]].append(i)
+    rows = range(len(old), len(old) + len(signed))
+    found_M = np.array(kinship.place(rows, placed.labels_M.tolist(), members), dtype=np.int64)
+    before = [labels[c] for c in signed]
+    first = {int(z): before[m] for m, z in reversed([*enumerate(found_M)])}
+    return replace(
+        placed,
+        labels_M=found_M,
+        opened_from=tuple(first[z] for z in sorted(first) if z not in members),
+        weak_M=placed.weak_M & (found_M == placed.labels_M),
     )
 
 
@@ -118,20 +150,25 @@ def answer_drift(
     if getattr(state, "unsigned", None) is not None:  # there is nothing to cluster all of them by
         return take_in(state, signed, method, server)
     everyone = {**state.signatures, **signed}
+    kinds = method.clustering_options.composes
+    placed = take_in(state, signed, method, server, alone=kinds)
+    placed = replace(placed, changed=_union(placed.changed, signed))
     storm = len(signed) > method.follow.storm * max(len(server.clients), 1)
     if storm or len(signed) == len(everyone):
-        found = evident(everyone, state, method, server)
-        if found is not None:
+        found, other = evident(everyone, state, method, server, rival=placed if kinds else None)
+        if found is not None and other:
             return adopted(state, everyone, found, method, server)
-        if len(signed) == len(everyone):  # nobody is left to be placed by
+        if len(signed) == len(everyone) and not kinds:  # nobody is left to be placed by
             return replace(state, signatures=everyone, changed=_union(state.changed, signed))
-    placed = take_in(state, signed, method, server)
-    placed = replace(placed, changed=_union(placed.changed, signed))
     # Clients that changed alike may be a group that no cluster is for: one by one they only seem to fit.
     if len(placed.changed) < max(LEAST_GROUP, method.follow.alarmed * len(everyone)):
         return placed
-    found = evident(placed.signatures, placed, method, server)
-    return placed if found is None else adopted(placed, placed.signatures, found, method, server)
+    found, other = evident(placed.signatures, placed, method, server)
+    if found is None:
+        return placed
+    if other:
+        return adopted(placed, placed.signatures, found, method, server)
+    return measured_anew(placed, found, method, server)
 
 
 def settle(
@@ -148,8 +185,8 @@ def settle(
     enough = max(method.follow.least_changed, method.follow.changed * len(state.signatures))
     if server.round - state.settled < method.follow.rest or len(state.changed) < enough:
         return state
-    found = evident(state.signatures, state, method, server)
-    if found is None:
+    found, other = evident(state.signatures, state, method, server)
+    if found is None or not other:
         return replace(state, settled=server.round)
     return adopted(state, state.signatures, found, method, server)
 

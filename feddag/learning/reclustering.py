@@ -9,6 +9,7 @@ from annotated_types import Ge, Gt, Le
 
 from feddag.clustering.again import overlaps, renumbered, separation, stability
 from feddag.clustering.agglomerative import agreement
+from feddag.clustering.kin import Kinship
 from feddag.clustering.options import ClusteringOptions, GraphOptions
 from feddag.clustering.pipeline import ClusteringResult, cluster_signatures
 from feddag.clustering.proximity import Frame
@@ -78,8 +79,13 @@ def evident(
     state: FollowingState,
     method: Method,
     server: Server,
-) -> ClusteringResult | None:
-    """A new clustering, if it is another one, a better one, and a stable one."""
+    rival: FollowingState | None = None,
+) -> tuple[ClusteringResult | None, bool]:
+    """A new clustering, if it is another one, a better one, and a stable one; or the clusters of now.
+
+    And it must not join clusters of different kinds: those of now, or of another state that is to be had. The
+    second answer is whether it is another one: if not, it has the clusters of now, measured anew.
+    """
     items = items_of(signatures)
     found = cluster_signatures(items, method.clustering_options, method.graph, seed=state.mask)
     labels = state.clusters.labels()
@@ -91,6 +97,11 @@ def evident(
     better = gain >= method.follow.gain or (found.count == 1 and now < method.follow.gain)
     evidence = {"agreement": round(alike, 4), "gain": round(gain, 4), "clusters": found.count}
     accepted = alike < method.follow.alike and better
+    if accepted and method.clustering_options.composes:
+        rivals = (rival or state).clusters.labels()
+        kinship = Kinship.of(items, method.clustering_options)
+        accepted = not kinship.joins(new_N, np.array([rivals[c] for c in signatures]))
+        evidence["joins"] = not accepted
     if accepted:
         clients = [*signatures]
 
@@ -106,7 +117,7 @@ def evident(
         evidence["stability"] = round(stability(new_N, cluster_rows, generator), 4)
         accepted = evidence["stability"] >= method.follow.stable
     server.note(recluster={**evidence, "accepted": accepted})
-    return found if accepted else None
+    return (found if accepted or alike == 1 else None), accepted
 
 
 def adopted(
@@ -145,6 +156,12 @@ def adopted(
         sharing=(),
         empty=None,
     )
+
+
+def measured_anew(state: State, found: ClusteringResult, method: Method, server: Server) -> State:
+    """The state with the same clusters and models, and with constants, tree and graph of a new clustering."""
+    new = adopted(state, state.signatures, found, method, server)
+    return replace(new, sharing=state.sharing, settled=state.settled, empty=state.empty)
 
 
 def model_of(models: tuple[Params, ...], brought_Z: np.ndarray, heir: float) -> Params:

@@ -57,6 +57,7 @@ class Lifecycle:
         self.driver = driver
         self.settings = driver.experiment.lifecycle
         self.detector = driver.experiment.detector
+        self.wake = 0.0 if driver.experiment.privacy.on else self.settings.wake
         self.algorithm: Algorithm = driver.prepared.algorithm
         scenario = driver.experiment.events
         self.active = self.detector != "none" or bool(scenario.join or scenario.leave or scenario.drifts)
@@ -134,8 +135,9 @@ class Lifecycle:
         if self.detector == "none" or not (due or returned):
             return now
         asked = [c for c in self.driver.training(round_) if c in now.met and (due or c in returned)]
-        asked = [c for c in asked if now.progress.resting.get(c, 0) <= round_]
-        alarmed = self._alarmed(round_, now, asked)
+        resting = {c for c in asked if now.progress.resting.get(c, 0) > round_}
+        asked = [c for c in asked if self.wake or c not in resting]
+        alarmed = self._alarmed(round_, now, asked, resting)
         self.driver.record("check", round=round_, clients=len(asked), alarms=list(alarmed))
         if alarmed:
             now = self._respond(round_, now, alarmed)
@@ -145,12 +147,19 @@ class Lifecycle:
             self._record_clustering(round_, server.notes)
         return now
 
-    def _alarmed(self, round_: int, now: Standing, asked: list[ClientId]) -> tuple[ClientId, ...]:
+    def _alarmed(
+        self, round_: int, now: Standing, asked: list[ClientId], resting: set[ClientId]
+    ) -> tuple[ClientId, ...]:
+        """Who says that its data changed; whoever rests says so only of a large change."""
         if self.detector == "oracle":
             since = round_ - self.settings.every
             drifts = [d for d in self.driver.facts.drifts() if d["kind"] != "quantity"]
-            return tuple(sorted({d["client"] for d in drifts if since < d["done"] <= round_} & {*asked}))
-        replies = self._server(round_, now, "watch").ask(watch, self._requests(now, asked), quorum=0.0)
+            changed = {d["client"] for d in drifts if since < d["done"] <= round_}
+            return tuple(sorted(changed & {*asked} - resting))
+        requests = self._requests(now, asked)
+        large = self.settings.options.times(max(self.wake, 1.0))
+        requests |= {c: replace(requests[c], options=large) for c in resting if c in requests}
+        replies = self._server(round_, now, "watch").ask(watch, requests, quorum=0.0)
         return tuple(client for client, reply in replies.items() if reply.alarm)
 
     def _respond(self, round_: int, now: Standing, alarmed: tuple[ClientId, ...]) -> Standing:

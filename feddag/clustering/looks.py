@@ -111,15 +111,17 @@ def tones(x: np.ndarray, text: bool = False) -> FloatArray:
     """
     if text or x.ndim != 4:
         return np.zeros((len(x), 0), dtype=np.float32)
-    pixels_of_one = x.shape[2] * x.shape[3]
-    sums_NP = x.sum(axis=1, dtype=np.int32 if x.dtype == np.uint8 else np.float32).reshape(
-        len(x), pixels_of_one
-    )
-    white = x.shape[1] * (255 if x.dtype == np.uint8 else 1)
-    steps_NP = np.clip(sums_NP * TONES // white, 0, TONES - 1).astype(np.int64)
-    places_NP = steps_NP + TONES * np.arange(len(x))[:, None]
-    counts_NT = np.bincount(places_NP.ravel(), minlength=TONES * len(x)).reshape(len(x), TONES)
-    return np.sqrt(counts_NT / max(pixels_of_one, 1)).astype(np.float32)
+    whole, size = x.dtype == np.uint8, x.shape[2] * x.shape[3]
+    white = x.shape[1] * (255 if whole else 1)
+    sums_NP = x[:, 0] if x.shape[1] == 1 else x.sum(axis=1, dtype=np.int32 if whole else np.float32)
+    sums_NP = sums_NP.reshape(len(x), size)
+    if whole:
+        steps_NP = np.minimum(np.arange(white + 1) * TONES // white, TONES - 1)[sums_NP]
+    else:
+        steps_NP = np.clip(np.floor(sums_NP * (TONES / white)), 0, TONES - 1).astype(np.int64)
+    steps_NP += TONES * np.arange(len(x))[:, None]
+    counts_NT = np.bincount(steps_NP.ravel(), minlength=TONES * len(x)).reshape(len(x), TONES)
+    return np.sqrt(counts_NT / max(size, 1)).astype(np.float32)
 
 
 def tones_width(sample_shape: tuple[int, ...], text: bool) -> int:

@@ -107,7 +107,7 @@ def play(setting: str, method: str, seed: int, extra: list[str], given: int = 0)
 
     def record(task: Any, round_: int, answers: Any) -> None:
         cost["bytes"] += sum(a.bytes_down + a.bytes_up for a in answers.values())
-        passes = {"sign": warmup, "train_dual": 2}.get(task.name, 1 if task.name.startswith("train") else 0)
+        passes = {"sign": warmup, "train_dual": 2}.get(task.name, 1 if "train" in task.name else 0)
         cost["epochs"] += passes * len(answers) * experiment.training.local_epochs
 
     def server(round_: int, members: tuple[str, ...], purpose: str = "round") -> Server:

@@ -82,9 +82,9 @@ class FedDAG:
     MOVED: ClassVar[dict[str, str]] = former_names(GROUPS)
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
-    def suited(self, problem: Problem) -> "FedDAG":
-        """This method with the views that suit the data."""
-        return replace(self, signature=self.signature.suited(problem))
+    def suited(self, problem: Problem, noisy: bool = False) -> "FedDAG":
+        """This method with the views that suit the data; `noisy`: they will carry noise for privacy."""
+        return replace(self, signature=self.signature.suited(problem, noisy))
 
     def without_sketches(self) -> "FedDAG":
         """This method where updates of single clients may not be seen: clusters by the data alone."""

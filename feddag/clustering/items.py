@@ -11,6 +11,11 @@ from numpy.typing import ArrayLike
 from feddag.clustering.arrays import FloatArray, IntArray, checked_counts, checked_matrix
 from feddag.clustering.subspaces import Subspaces
 
+CLASS_VIEWS = ("pixels", "shape", "texture", "tones")
+"""Views that compare samples class by class."""
+MEAN_VIEWS = ("texture", "tones")
+"""Those of them that tell the mean of each class, in place of principal vectors."""
+
 
 @dataclass(frozen=True)
 class Items:
@@ -22,6 +27,8 @@ class Items:
     shapes: Sequence[Subspaces] = ()
     textures: Sequence[Subspaces] = ()
     """Class means in place of vectors: one row per class."""
+    tones: Sequence[Subspaces] = ()
+    """Class means, too."""
 
     @classmethod
     def of(
@@ -31,17 +38,19 @@ class Items:
         sketches: ArrayLike | None = None,
         shapes: Sequence[Subspaces] = (),
         textures: Sequence[Subspaces] = (),
+        tones: Sequence[Subspaces] = (),
     ) -> "Items":
         """Check all arrays; an error names the first item that is wrong."""
         counts_NC = checked_counts(counts)
-        for name, views in (("subspaces", subspaces), ("shapes", shapes), ("textures", textures)):
+        told = {"subspaces": subspaces, "shapes": shapes, "textures": textures, "tones": tones}
+        for name, views in told.items():
             if len(counts_NC) != len(views) and (len(views) or name == "subspaces"):
                 raise ValueError(f"{len(views)} items with {name}, but {len(counts_NC)} rows of counts")
             check_subspaces(views, counts_NC.shape[1], name)
         sketches_NK = None if sketches is None else checked_matrix(sketches, "sketches")
         if sketches_NK is not None and len(sketches_NK) != len(counts_NC):
             raise ValueError(f"{len(counts_NC)} rows of counts, but {len(sketches_NK)} sketches")
-        return cls(subspaces, counts_NC, sketches_NK, shapes, textures)
+        return cls(subspaces, counts_NC, sketches_NK, shapes, textures, tones)
 
     def __len__(self) -> int:
         return len(self.subspaces)
@@ -51,7 +60,7 @@ class Items:
         some = np.asarray(rows, dtype=np.int64)
         picked = [
             [told[i] for i in some.tolist()] if len(told) else ()
-            for told in (self.subspaces, self.shapes, self.textures)
+            for told in map(self.class_vectors, CLASS_VIEWS)
         ]
         sketches_NK = None if self.sketches_NK is None else self.sketches_NK[some]
         return Items(picked[0], self.counts_NC[some], sketches_NK, *picked[1:])
@@ -60,7 +69,7 @@ class Items:
     def joined(cls, parts: Sequence["Items"]) -> "Items":
         """The items of all parts, one after the other; a view that one part lacks is left out."""
         sketches = [part.sketches_NK for part in parts if part.sketches_NK is not None]
-        views = [[part.class_vectors(view) for part in parts] for view in ("pixels", "shape", "texture")]
+        views = [[part.class_vectors(view) for part in parts] for view in CLASS_VIEWS]
         told = [tuple(chain(*of_view)) if all(map(len, of_view)) else () for of_view in views]
         counts_NC = np.concatenate([part.counts_NC for part in parts])
         together_NK = np.concatenate(sketches) if len(sketches) == len(parts) else None
@@ -73,13 +82,12 @@ class Items:
 
     def class_vectors(self, view: str) -> Sequence[Subspaces]:
         """The class-wise rows of a data view."""
-        return {"pixels": self.subspaces, "shape": self.shapes, "texture": self.textures}[view]
+        told = self.subspaces, self.shapes, self.textures, self.tones
+        return told[CLASS_VIEWS.index(view)]
 
     def views(self) -> tuple[str, ...]:
         """The data views that somebody told something in, and that can tell items apart."""
-        told = [
-            v for v in ("pixels", "shape", "texture") if any(i.vectors_PD.size for i in self.class_vectors(v))
-        ]
+        told = [v for v in CLASS_VIEWS if any(i.vectors_PD.size for i in self.class_vectors(v))]
         return tuple(view for view in told if view != "shape" or not self._shapes_always_meet())
 
     def _shapes_always_meet(self) -> bool:
@@ -106,8 +114,8 @@ class Items:
         errors_NC = np.zeros(self.counts_NC.shape, dtype=np.float32)
         for i, item in enumerate(self.class_vectors(view)):
             if item.errors_P is not None:
-                # Differences of textures are means over their numbers, so their errors are, too.
-                errors_P = item.errors_P / (item.vectors_PD.shape[1] if view == "texture" else 1)
+                # Differences of class means are means over their numbers, so their errors are, too.
+                errors_P = item.errors_P / (item.vectors_PD.shape[1] if view in MEAN_VIEWS else 1)
                 errors_NC[i, item.classes_P[::-1]] = errors_P[::-1]  # of several vectors the first stays
         return errors_NC
 

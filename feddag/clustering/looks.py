@@ -4,6 +4,7 @@
 `pixels`   the samples as they are; images and windows averaged over blocks, text as frequencies of codes
 `shape`    each row of `pixels` minus its mean, with length 1: neither brightness nor contrast counts
 `texture`  energies of frequency bands as numbers in [0, 1]: how smooth, noisy or faint the samples are
+`tones`    how many pixels are dark, grey or bright: how images are lit, and on what ground they are taken
 """
 
 from math import prod
@@ -16,6 +17,8 @@ BANDS = 12
 """Frequency bands of equal width between 0 and the highest frequency that a row or column can hold."""
 LEAST_ENERGY, DECADES = 1e-6, 7.0
 """log10 of an energy from 1e-6 (rounding of pixels to 1/255) to 10 becomes a number from 0 to 1."""
+TONES = 12
+"""Steps of brightness from black to white."""
 CODES = 64
 """Text: frequencies of codes modulo this number, so that every alphabet has the same width."""
 
@@ -99,6 +102,31 @@ def texture_width(sample_shape: tuple[int, ...], text: bool) -> int:
     if len(sample_shape) < 2:
         return 0
     return BANDS * (sample_shape[0] if len(sample_shape) == 2 else 1)
+
+
+def tones(x: np.ndarray, text: bool = False) -> FloatArray:
+    """Images as rows of length 1: roots of the shares of pixels in 12 steps of brightness.
+
+    Roots, because the error of a share grows with the share. What is no image has no tones: rows of nothing.
+    """
+    if text or x.ndim != 4:
+        return np.zeros((len(x), 0), dtype=np.float32)
+    whole, size = x.dtype == np.uint8, x.shape[2] * x.shape[3]
+    white = x.shape[1] * (255 if whole else 1)
+    sums_NP = x[:, 0] if x.shape[1] == 1 else x.sum(axis=1, dtype=np.int32 if whole else np.float32)
+    sums_NP = sums_NP.reshape(len(x), size)
+    if whole:
+        steps_NP = np.minimum(np.arange(white + 1) * TONES // white, TONES - 1)[sums_NP]
+    else:
+        steps_NP = np.clip(np.floor(sums_NP * (TONES / white)), 0, TONES - 1).astype(np.int64)
+    steps_NP += TONES * np.arange(len(x))[:, None]
+    counts_NT = np.bincount(steps_NP.ravel(), minlength=TONES * len(x)).reshape(len(x), TONES)
+    return np.sqrt(counts_NT / max(size, 1)).astype(np.float32)
+
+
+def tones_width(sample_shape: tuple[int, ...], text: bool) -> int:
+    """The number of values in a row of `tones`."""
+    return TONES if len(sample_shape) == 3 and not text else 0
 
 
 def code_frequencies(x_NT: IntArray) -> FloatArray:

@@ -7,7 +7,7 @@ import numpy as np
 
 from feddag.clustering.again import of_items
 from feddag.clustering.arrays import FloatArray, IntArray
-from feddag.clustering.items import Items
+from feddag.clustering.items import CLASS_VIEWS, Items
 from feddag.clustering.newcomers import joined, newcomer_distances, newcomer_frame
 from feddag.clustering.outliers import far_from_all, mean_distances
 from feddag.clustering.proximity import Frame
@@ -61,7 +61,7 @@ class Anchors:
         """What an item must tell to be placed."""
         if self.frame.fits:
             return tuple(fit.name for fit in self.frame.fits)
-        return ("pixels", "shape", "texture") + (("gradient",) if self.frame.told != "data" else ())
+        return CLASS_VIEWS + (("gradient",) if self.frame.told != "data" else ())
 
     def place(self, new: Items) -> Placed:
         """Every item joins the cluster that is nearest on average, by the frame of the anchors."""

@@ -23,7 +23,8 @@ absent classes say nothing here, because the view of labels shows them; b is the
 quantile of its class, so that an item that resembles nobody is not taken for a noisy one.
 
 Every view has this form: angles of principal vectors (pixels, shape), the root mean square difference of
-class means as a sine (texture), half the angle of two updates with all samples as one class (gradient).
+class means as a sine (texture, tones), half the angle of two updates with all samples as one class
+(gradient).
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,12 +37,12 @@ from feddag.clustering.angles import AngleBlock, KeptAngles, class_angle_blocks,
 from feddag.clustering.arrays import RIGHT_ANGLE, FloatArray, IntArray, add_transpose
 from feddag.clustering.confirm import class_halves
 from feddag.clustering.evidence import MIN_NOISE, add_block, finish, finish_shared, median_error, median_known
-from feddag.clustering.items import Items, sketches_of
+from feddag.clustering.items import MEAN_VIEWS, Items, sketches_of
 from feddag.clustering.levels import MAX_NOISE, Errors, noise_levels
 from feddag.clustering.options import ClusteringOptions
 from feddag.core.message import message, public
 
-MIN_NOISE_OF = {"texture": 1e-9, "gradient": 1e-6}
+MIN_NOISE_OF = {"texture": 1e-9, "tones": 1e-9, "gradient": 1e-6}
 """MIN_NOISE of views that are computed with more, or fewer, digits."""
 LARGEST_LEVEL, MOST_ITEMS = 4.0, 0.8
 """A noise level above 4 times the 80% quantile of its class is not noise."""
@@ -167,7 +168,7 @@ class ReliableAngles:
             blocks = update_blocks(sketches_of(rows), None if columns is None else sketches_of(columns))
         else:
             others = None if columns is None else columns.class_vectors(self.view)
-            if self.view == "texture":
+            if self.view in MEAN_VIEWS:
                 blocks = mean_blocks(rows.class_vectors(self.view), others, classes)
             else:
                 blocks = class_angle_blocks(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The views of N items as distance matrices, and how newcomers are measured in the same way.
 
-`labels` comes from class counts alone. `pixels`, `shape` and `texture` compare the classes that two items
-share, `gradient` compares their updates; all of these are cleared of noise (`reliable.py`).
+`labels` comes from class counts alone. `pixels`, `shape`, `texture` and `tones` compare the classes that two
+items share, `gradient` compares their updates; all of these are cleared of noise (`reliable.py`).
 """
 
 from collections.abc import Sequence

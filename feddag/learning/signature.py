@@ -9,7 +9,7 @@ import numpy as np
 from annotated_types import Ge, Gt, Le
 
 from feddag.clustering import looks
-from feddag.clustering.items import Items
+from feddag.clustering.items import MEAN_VIEWS, Items
 from feddag.clustering.options import SvdMethod
 from feddag.clustering.subspaces import Subspaces, class_means, class_subspaces
 from feddag.core.contract import Known
@@ -23,8 +23,8 @@ from feddag.core.seeds import Seed
 from feddag.core.task import Client, sgd_task
 from feddag.learning.sgd import sgd
 
-ViewName = Literal["pixels", "shape", "texture", "gradient"]
-DATA_VIEWS: tuple[ViewName, ...] = ("pixels", "shape", "texture")
+ViewName = Literal["pixels", "shape", "texture", "tones", "gradient"]
+DATA_VIEWS: tuple[ViewName, ...] = ("pixels", "shape", "texture", "tones")
 NO_ERRORS = np.zeros(0, dtype=np.float32)
 
 
@@ -55,14 +55,16 @@ class SignatureOptions:
         if self.vectors > 1 and self.vectors != int(self.vectors):
             raise ValueError(f"vectors = {self.vectors:g}: expected a whole number, or a share below 1")
 
-    def suited(self, problem: Problem) -> "SignatureOptions":
+    def suited(self, problem: Problem, noisy: bool = False) -> "SignatureOptions":
         """With the views that suit the data, unless some are named.
 
         Rows of a table have neither shape nor texture, and their few columns hardly tell classes apart, but
-        to train on them is cheap: there updates are compared, too.
+        to train on them is cheap: there updates are compared, too. Noise for privacy grows with the number
+        of views, so tones are then left out.
         """
         table = len(problem.input_shape) == 1 and not problem.integer_codes
-        suit: tuple[ViewName, ...] = (*DATA_VIEWS, "gradient") if table else DATA_VIEWS
+        data = tuple(view for view in DATA_VIEWS if view != "tones" or not noisy)
+        suit: tuple[ViewName, ...] = (*data, "gradient") if table else data
         return replace(self, views=self.views or suit)
 
     def without_gradient(self) -> "SignatureOptions":
@@ -113,6 +115,10 @@ def _bands(known: Known) -> int:
     return looks.texture_width(known.problem.input_shape, _is_text(known))
 
 
+def _steps(known: Known) -> int:
+    return looks.tones_width(known.problem.input_shape, _is_text(known))
+
+
 def _most_rows(view: ViewName) -> Callable[[Known], int]:
     """A class has no more vectors than were asked for, and no more than a sample has numbers."""
 
@@ -120,7 +126,7 @@ def _most_rows(view: ViewName) -> Callable[[Known], int]:
         wanted, classes = known.request.signature.vectors, known.problem.num_classes
         if view not in known.request.signature.views:
             return 0
-        if view == "texture":
+        if view in MEAN_VIEWS:
             return classes
         return classes * (min(int(wanted), _width(known)) if wanted >= 1 else _width(known))
 
@@ -163,6 +169,9 @@ class Signature:
     texture: np.ndarray = _rows("texture", _bands)  # class means of numbers in [0, 1]; with noise, directions
     texture_of: np.ndarray = _classes("texture")
     texture_errors: np.ndarray = _known("texture")
+    tones: np.ndarray = _rows("tones", _steps)  # class means of roots of shares
+    tones_of: np.ndarray = _classes("tones")
+    tones_errors: np.ndarray = _known("tones")
     # Δ̃, the update at the mask's coordinates
     gradient: np.ndarray = sensitive("update", shape=(_sketch_size,), dtype="float32")
     counts: np.ndarray = sensitive("counts", shape=("classes",), dtype="int64", least=0)  # of each class
@@ -182,29 +191,30 @@ def sign(request: Sign, client: Client) -> Signature:
         client.memory["warm"] = warm
     update = (warm - (request.start if asked.warmup_update == "total" else before)).parameters.numpy()
     sketch = update[sketch_mask(request.mask, asked.sketch_share, len(update))]
-    pixels, shape, texture = (data_view(view, client, asked) for view in DATA_VIEWS)
+    told: dict[str, Subspaces] = {view: data_view(view, client, asked) for view in DATA_VIEWS}
     return Signature(
-        pixels=pixels.vectors_PD,
-        pixels_of=pixels.classes_P,
-        pixels_errors=NO_ERRORS if pixels.errors_P is None else pixels.errors_P,
-        shape=shape.vectors_PD,
-        shape_of=shape.classes_P,
-        shape_errors=NO_ERRORS if shape.errors_P is None else shape.errors_P,
-        texture=texture.vectors_PD,
-        texture_of=texture.classes_P,
-        texture_errors=NO_ERRORS if texture.errors_P is None else texture.errors_P,
+        **fields_of(told),
         gradient=sketch if "gradient" in asked.views else sketch[:0],
         counts=client.train.counts(),
-        withheld=len(set(pixels.withheld) | set(shape.withheld) | set(texture.withheld)),
+        withheld=len({label for found in told.values() for label in found.withheld}),
     )
+
+
+def fields_of(told: Mapping[str, Subspaces]) -> dict[str, np.ndarray]:
+    """What a signature says in data views, by the names of its fields."""
+    fields: dict[str, np.ndarray] = {}
+    for view, found in told.items():
+        fields[view], fields[f"{view}_of"] = found.vectors_PD, found.classes_P
+        fields[f"{view}_errors"] = NO_ERRORS if found.errors_P is None else found.errors_P
+    return fields
 
 
 def seen_in(view: str, held: Examples, asked: SignatureOptions) -> tuple[np.ndarray, np.ndarray]:
     """Samples as a data view sees them: as rows, and in the form that they have (for example as images)."""
     x = held.x
     text = x.ndim == 2 and x.dtype.kind in "iu" and held.scaling.unit == 1.0
-    if view == "texture":
-        rows = looks.texture(x, text)
+    if view in MEAN_VIEWS:
+        rows = (looks.texture if view == "texture" else looks.tones)(x, text)
         return rows, rows
     rows = (looks.pixels if view == "pixels" else looks.shape)(x, asked.side, text)
     return rows, looks.reshaped(rows, x.shape[1:], asked.side, text)
@@ -222,7 +232,7 @@ def data_view(view: str, client: Client, asked: SignatureOptions) -> Subspaces:
         if noisy is not None:
             return Subspaces(noisy.vectors_PD, noisy.classes_P, noisy.withheld, noisy.errors_P)
         least = max(least, client.privacy.samples_per_vector)
-    if view == "texture":
+    if view in MEAN_VIEWS:
         return class_means(seen, y, train.num_classes, least)
     return class_subspaces(
         seen,
@@ -279,14 +289,11 @@ def items_of(signatures: dict[str, Signature]) -> Items:
     """Signatures as the clustering functions take them, in the same order."""
     values = list(signatures.values())
     sketches_NK = np.stack([s.gradient for s in values])
-    return Items.of(
-        [Subspaces(s.pixels, s.pixels_of, errors_P=_errors(s.pixels_errors)) for s in values],
-        np.stack([s.counts for s in values]),
-        sketches_NK if sketches_NK.shape[1] else None,
-        shapes=[Subspaces(s.shape, s.shape_of, errors_P=_errors(s.shape_errors)) for s in values],
-        textures=[Subspaces(s.texture, s.texture_of, errors_P=_errors(s.texture_errors)) for s in values],
-    )
+    pixels, *others = ([_told(signature, view) for signature in values] for view in DATA_VIEWS)
+    counts_NC = np.stack([s.counts for s in values])
+    return Items.of(pixels, counts_NC, sketches_NK if sketches_NK.shape[1] else None, *others)
 
 
-def _errors(told: np.ndarray) -> np.ndarray | None:
-    return told if len(told) else None
+def _told(signature: Signature, view: str) -> Subspaces:
+    rows, classes, errors = (getattr(signature, view + end) for end in ("", "_of", "_errors"))
+    return Subspaces(rows, classes, errors_P=errors if len(errors) else None)

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from feddag.clustering.items import Items
+from feddag.clustering.items import CLASS_VIEWS, Items
 from feddag.clustering.pipeline import ClusteringResult
 from feddag.core.algorithm import Server, broadcast
 from feddag.core.clustering import Sampled
 from feddag.core.clusters import Clusters
 from feddag.core.message import message, public
-from feddag.learning.signature import NO_ERRORS, Sign, Signature, items_of, sign
+from feddag.learning.signature import Sign, Signature, fields_of, items_of, sign
 
 
 @message
@@ -123,11 +123,7 @@ def signatures_from(clients: Sequence[str], items: Items) -> dict[str, Signature
     """Items as signatures again: the inverse of `items_of`."""
     found = {}
     for i, client in enumerate(clients):
-        told: dict[str, np.ndarray] = {}
-        for view in ("pixels", "shape", "texture"):
-            of_view = items.class_vectors(view)[i]
-            errors = NO_ERRORS if of_view.errors_P is None else of_view.errors_P
-            told |= {view: of_view.vectors_PD, f"{view}_of": of_view.classes_P, f"{view}_errors": errors}
+        told = fields_of({view: items.class_vectors(view)[i] for view in CLASS_VIEWS})
         sketch = np.zeros(0, dtype=np.float32) if items.sketches_NK is None else items.sketches_NK[i]
         counts = items.counts_NC[i].astype(np.int64)
         found[client] = Signature(**told, gradient=sketch, counts=counts, withheld=0)

@@ -47,7 +47,7 @@ def protected(experiment: Experiment, problem: Problem) -> Algorithm:
     """The algorithm as it suits the data and as the level of privacy lets it run; refused where it cannot."""
     algorithm, privacy = experiment.build_algorithm(), experiment.privacy
     if hasattr(algorithm, "suited"):
-        algorithm = algorithm.suited(problem)
+        algorithm = algorithm.suited(problem, privacy.noisy)
     watched = (watch,) if experiment.detector == "client" else ()
     check_start(experiment.algorithm.name, algorithm, privacy, watched)
     if privacy.noisy and not privacy.dpsgd and hasattr(algorithm, "without_sketches"):

@@ -504,13 +504,18 @@ def test_planted_groups_are_found_on_the_toy_problem():
 
 
 def test_the_views_suit_the_data_unless_some_are_named():
-    def views(shape: tuple[int, ...], codes: bool = False, **named: Any) -> tuple[str, ...]:
+    def views(
+        shape: tuple[int, ...], codes: bool = False, noisy: bool = False, **named: Any
+    ) -> tuple[str, ...]:
         problem = Problem(shape, 3, integer_codes=codes)
-        return FedDAG(signature=SignatureOptions(**named)).suited(problem).signature.views
+        return FedDAG(signature=SignatureOptions(**named)).suited(problem, noisy).signature.views
 
     assert views((1, 28, 28)) == views((9, 128)) == views((80,), codes=True) == DATA_VIEWS
     assert views((6,)) == (*DATA_VIEWS, "gradient"), "a table"
     assert views((6,), views=("pixels",)) == ("pixels",)
+    # Views with noise share one ε, so there are fewer of them, unless they are named.
+    assert views((1, 28, 28), noisy=True) == ("pixels", "shape", "texture")
+    assert views((1, 28, 28), noisy=True, views=("pixels", "tones")) == ("pixels", "tones")
 
 
 def test_nobody_trains_for_data_angles_alone_unless_the_warm_model_is_wanted():

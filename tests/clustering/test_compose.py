@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fusion over any number of views: which view splits what, against literal versions and planted groups."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -151,6 +153,24 @@ def test_views_that_show_different_groups_compose():
     assert agreement(result.labels_N, planted) == 1
     assert {split.view for split in result.splits if split.view} == {"labels", "texture"}
     assert {f.name for f in result.frame.fits if f.weight} == {"labels", "texture"}
+
+
+def test_tones_split_what_no_other_view_tells_apart():
+    items = federation([0] * 24)
+    lit = federation([0] * 24, styles=[i % 2 for i in range(24)], seed=1)
+    result = cluster_signatures(replace(items, tones=lit.textures))
+    assert agreement(result.labels_N, [i % 2 for i in range(24)]) == 1
+    assert [split.view for split in result.splits if split.view] == ["tones"]
+    assert cluster_signatures(items).count == 1, "without it they are alike"
+
+
+def test_tones_stay_with_their_items():
+    items = replace(federation([0] * 6), tones=federation([0] * 6, seed=1).textures)
+    some = Items.joined([items.take([4, 1]), items.take([0])])
+    assert [id(told) for told in some.tones] == [id(items.tones[i]) for i in (4, 1, 0)]
+    assert some.views() == ("pixels", "texture", "tones")
+    with pytest.raises(ValueError, match="5 items with tones, but 6 rows"):
+        Items.of(items.subspaces, items.counts_NC, tones=items.tones[:5])
 
 
 def test_absent_classes_do_not_hide_styles():

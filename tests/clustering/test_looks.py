@@ -102,6 +102,38 @@ def test_texture_tells_noise_blur_and_low_contrast_apart():
         assert np.abs(other - means[0]).max() > 10 * np.abs(again - means[0]).max()
 
 
+@pytest.mark.parametrize("channels", [1, 3])
+def test_tones_are_roots_of_shares_of_pixels(channels):
+    images = np.random.default_rng(3).integers(0, 256, size=(4, channels, 9, 7)).astype(np.uint8)
+    shares = np.zeros((4, looks.TONES))
+    for n, image in enumerate(images):
+        for pixel in image.reshape(channels, -1).T:
+            shares[n, min(int(pixel.sum()) * looks.TONES // (255 * channels), looks.TONES - 1)] += 1 / 63
+    assert looks.tones(images) == pytest.approx(np.sqrt(shares), abs=1e-6)
+    assert np.linalg.norm(looks.tones(images), axis=1) == pytest.approx(1), "so noise can hide a sample"
+
+
+def test_tones_see_the_ground_and_the_light_but_not_where_things_are():
+    black, white = np.zeros((1, 3, 8, 8), np.uint8), np.full((1, 3, 8, 8), 255, np.uint8)
+    assert looks.tones(black)[0].tolist() == [1.0] + 11 * [0.0]
+    assert looks.tones(white)[0].tolist() == 11 * [0.0] + [1.0]
+    mixed = np.random.default_rng(4).integers(0, 256, size=(5, 1, 8, 8)).astype(np.uint8)
+    assert np.array_equal(looks.tones(mixed), looks.tones(mixed[..., ::-1]))
+    beyond = np.array([-3.0, 0.5, 7.0, 1.0], np.float32).reshape(
+        1, 1, 2, 2
+    )  # floats from 0 to 1; others count
+    assert np.square(looks.tones(beyond))[0, [0, 6, 11]] == pytest.approx([0.25, 0.25, 0.5])
+
+
+@pytest.mark.parametrize("shape", [(5,), (9, 128)])
+def test_only_images_have_tones(shape):
+    assert (
+        looks.tones(np.ones((3, *shape), np.float32)).shape == (3, looks.tones_width(shape, False)) == (3, 0)
+    )
+    assert looks.tones(np.ones((3, 5), np.int64), text=True).shape == (3, looks.tones_width((5,), True))
+    assert looks.tones_width((3, 32, 32), False) == looks.TONES
+
+
 def test_constant_images_have_no_shape_and_no_texture():
     x = np.full((2, 3, 12, 12), 77, dtype=np.uint8)
     assert not looks.shape(x).any()

@@ -28,7 +28,7 @@ from feddag.learning.following import (
     who_is_there,
 )
 from feddag.learning.reclustering import FollowOptions, model_of
-from feddag.learning.signature import Signature, items_of
+from feddag.learning.signature import DATA_VIEWS, Signature, items_of
 
 CLASSES, WIDTH, SKETCH = 4, 12, 10
 METHOD = FedDAG(follow=FollowOptions(least_changed=3, rest=10))
@@ -58,9 +58,9 @@ def signature(client: str, group: int, again: int = 0) -> Signature:
     nothing = np.zeros(0, dtype=np.float32)
     fields = {
         "gradient": update.astype(np.float32),
-        **{view: vectors.astype(np.float32) for view in ("pixels", "shape", "texture")},
-        **{f"{view}_of": np.arange(CLASSES) for view in ("pixels", "shape", "texture")},
-        **{f"{view}_errors": nothing for view in ("pixels", "shape", "texture")},
+        **{view: vectors.astype(np.float32) for view in DATA_VIEWS},
+        **{f"{view}_of": np.arange(CLASSES) for view in DATA_VIEWS},
+        **{f"{view}_errors": nothing for view in DATA_VIEWS},
         "counts": np.full(CLASSES, 40) + noise.integers(0, 5, size=CLASSES),
         "withheld": 0,
     }

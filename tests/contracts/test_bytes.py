@@ -34,8 +34,8 @@ SIGN = (
 FORMULAS: dict[str, dict[str, tuple[Size, Size]]] = {
     "feddag": {
         # sketch (2% of M), for pixels and shape one vector a class with its class, class counts, classes
-        # withheld; vectors have no texture
-        "sign": SIGN,
+        # withheld; vectors have no texture and no tones
+        "sign": (SIGN[0] + len("tones"), SIGN[1]),
         "train": (4 * M + LOCAL, 4 * M + NUMBER),
         # the shared and the own step, label shares, network, what is enough; six sums
         "weigh": (4 * 2 * M + NUMBER * CLASSES + len("single") + NUMBER, 6 * NUMBER),

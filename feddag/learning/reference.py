@@ -85,17 +85,19 @@ def sine_squared(one_D: np.ndarray, other_D: np.ndarray) -> float:
 def detail(x_NCHW: np.ndarray) -> np.ndarray:
     """Logs of each image's mean squares (itself, its slopes, its bends) and of its noise, (n, 4)."""
     x = x_NCHW[:, 0].astype(np.float32) if x_NCHW.shape[1] == 1 else x_NCHW.mean(axis=1, dtype=np.float32)
-    slopes = np.diff(x, axis=1), np.diff(x, axis=2)
-    bends = np.diff(slopes[0], axis=1), np.diff(slopes[1], axis=2)
-    squares = [
-        sum(np.einsum("nhw,nhw->n", part, part) / part[0].size for part in parts) / len(parts)
-        for parts in ((x,), slopes, bends)
-    ]
+    # np.diff takes twice as long for small arrays
+    down, right = x[:, 1:] - x[:, :-1], x[:, :, 1:] - x[:, :, :-1]
+    bends = down[:, 1:] - down[:, :-1], right[:, :, 1:] - right[:, :, :-1]
+    found = np.empty((len(x), 4), dtype=np.float32)
+    for k, parts in enumerate(((x,), (down, right), bends)):
+        squares = [np.einsum("nhw,nhw->n", part, part) / part[0].size for part in parts]
+        found[:, k] = sum(squares) / len(parts)
     # Edges are few and noise is everywhere, so the median of the mixed differences shows the noise.
-    mixed = np.abs(np.diff(slopes[0], axis=2)).reshape(len(x), -1)
+    mixed = np.abs(down[:, :, 1:] - down[:, :, :-1]).reshape(len(x), -1)
     middle = mixed.shape[1] // 2
-    noise = np.partition(mixed, middle, axis=1)[:, middle]  # np.median takes ten times as long
-    return np.log(np.stack([*squares, noise], axis=1) + 1.0)
+    mixed.partition(middle, axis=1)  # np.median takes ten times as long
+    found[:, 3] = mixed[:, middle]
+    return np.log(found + 1.0)
 
 
 def _means(

@@ -159,7 +159,9 @@ def test_a_client_that_is_of_no_known_kind_gets_a_cluster_which_the_next_of_its_
     others = [c for c in GROUPS if c != "c0"]
     assert alone.clusters.members[alone.clusters.of("c0")] == ("c0",)
     assert together(alone, others) == together(state, others)
-    assert alone.models[alone.clusters.of("c0")] is state.models[state.clusters.of("c0")], "it goes on with it"
+    assert alone.models[alone.clusters.of("c0")] is state.models[state.clusters.of("c0")], (
+        "it goes on with it"
+    )
     second = answer_drift(alone, {"c1": signature("c1", 2, again=1)}, METHOD, ToyServer(4, tuple(GROUPS)))
     check(second)
     assert second.clusters.members[second.clusters.of("c0")] == ("c0", "c1")
@@ -189,7 +191,9 @@ def test_clusters_that_a_new_look_confirms_are_measured_anew() -> None:
     state, calm = started(everyone), FedDAG(follow=FollowOptions(storm=1.0))
     for number in range(3):
         fresh = {f"c{number:02d}": signature(f"c{number:02d}", 1, again=1)}
-        state = replace(answer_drift(state, fresh, calm, ToyServer(3 + number, tuple(everyone))), sharing=(0,))
+        state = replace(
+            answer_drift(state, fresh, calm, ToyServer(3 + number, tuple(everyone))), sharing=(0,)
+        )
         assert len(state.changed) == (number + 1) % 3, "three are a group, which is looked at"
     check(state)
     assert len(state.tree.splits) == 1, "newcomers are placed by what tells the two groups apart"
@@ -394,9 +398,18 @@ class Lifecycle(RuleBasedStateMachine):
         clients = sorted(self.state.signatures)[: max(1, int(share * len(self.state.signatures)))]
         self.count += 1
         to = {c: (group + (i % 2 if split else 0)) % 4 for i, c in enumerate(clients)}
+        then = dict(self.groups)
         self.groups |= to
         fresh = {c: signature(c, g, again=self.count) for c, g in to.items()}
+        # Where clusters were mixed before, a stranger is not farther away than their members are.
+        pure = all(len({then[c] for c in group}) == 1 for group in self.state.clusters.members)
+        known = {g for c, g in then.items() if c in self.state.signatures and c not in to}
         self.apply(lambda server: answer_drift(self.state, fresh, METHOD, server), set(clients))
+        for group in self.state.clusters.members:
+            strangers = {self.groups[c] for c in group if c in to} - known
+            assert (
+                not pure or len(group) == 1 or not strangers or {self.groups[c] for c in group} == strangers
+            )
 
     @rule(rounds=st.integers(1, 40))
     def notice(self, rounds: int) -> None:

@@ -207,3 +207,12 @@ def test_the_very_same_samples_are_not_looked_at_again(monkeypatch: pytest.Monke
     changed = replace(data, y=data.y[::-1].copy())
     with pytest.raises(pytest.fail.Exception, match="described again"):
         watch(Watch(options=OPTIONS, renew=False), holding(here, changed, 2))
+
+
+def test_changes_several_times_as_large_are_asked_for_by_size_and_not_by_chance() -> None:
+    large, usual = DriftOptions(loss=0.5).times(2), DriftOptions(loss=0.5)
+    sizes = {"label_change", "subspace_ratio", "mean_change", "class_change", "loss"}
+    for field in fields(usual):
+        factor = 2 if field.name in sizes else 1
+        value = getattr(usual, field.name)
+        assert getattr(large, field.name) == (factor * value if factor > 1 else value)

@@ -151,6 +151,55 @@ def test_a_false_alarm_changes_no_cluster() -> None:
     assert after.models == state.models
 
 
+def test_a_client_that_is_of_no_known_kind_gets_a_cluster_which_the_next_of_its_kind_joins() -> None:
+    state = started(GROUPS)
+    server = ToyServer(3, tuple(GROUPS))
+    alone = answer_drift(state, {"c0": signature("c0", 2, again=1)}, METHOD, server)
+    check(alone)
+    others = [c for c in GROUPS if c != "c0"]
+    assert alone.clusters.members[alone.clusters.of("c0")] == ("c0",)
+    assert together(alone, others) == together(state, others)
+    assert alone.models[alone.clusters.of("c0")] is state.models[state.clusters.of("c0")], (
+        "it goes on with it"
+    )
+    second = answer_drift(alone, {"c1": signature("c1", 2, again=1)}, METHOD, ToyServer(4, tuple(GROUPS)))
+    check(second)
+    assert second.clusters.members[second.clusters.of("c0")] == ("c0", "c1")
+    back = answer_drift(second, {"c0": signature("c0", 0, again=2)}, METHOD, ToyServer(5, tuple(GROUPS)))
+    assert back.clusters.of("c0") == back.clusters.of("c2")
+    assert back.clusters.members[back.clusters.of("c1")] == ("c1",)
+
+
+def test_a_newcomer_that_is_of_no_known_kind_joins_the_nearest_cluster() -> None:
+    after = take_in(started(GROUPS), {"new": signature("new", 2)}, METHOD, ToyServer(3, tuple(GROUPS)))
+    assert len(after.clusters) == 2
+
+
+def test_a_storm_does_not_bring_a_client_to_those_of_another_kind() -> None:
+    state = started(dict.fromkeys(GROUPS, 0))
+    to = {"c0": 1, "c1": 1, "c2": 1, "c3": 1, "c4": 2}  # clusters of one are none for a clustering
+    fresh = {c: signature(c, g, again=1) for c, g in to.items()}
+    server = ToyServer(30, tuple(GROUPS))
+    after = answer_drift(state, fresh, METHOD, server)
+    check(after)
+    assert together(after, [*GROUPS]) == [("c0", "c1", "c2", "c3"), ("c4",), ("c5", "c6", "c7", "c8", "c9")]
+    assert not server.notes["recluster"]["accepted"]
+
+
+def test_clusters_that_a_new_look_confirms_are_measured_anew() -> None:
+    everyone = {f"c{i:02d}": 0 for i in range(16)}
+    state, calm = started(everyone), FedDAG(follow=FollowOptions(storm=1.0))
+    for number in range(3):
+        fresh = {f"c{number:02d}": signature(f"c{number:02d}", 1, again=1)}
+        state = replace(
+            answer_drift(state, fresh, calm, ToyServer(3 + number, tuple(everyone))), sharing=(0,)
+        )
+        assert len(state.changed) == (number + 1) % 3, "three are a group, which is looked at"
+    check(state)
+    assert len(state.tree.splits) == 1, "newcomers are placed by what tells the two groups apart"
+    assert (len(state.models), state.sharing, state.settled) == (2, (0,), 0)
+
+
 def test_a_cluster_whose_members_all_drift_away_is_gone_and_can_be_filled_again() -> None:
     groups = {f"c{i}": int(i > 6) for i in range(9)}  # two clients in the second group
     state = started(groups)
@@ -349,9 +398,18 @@ class Lifecycle(RuleBasedStateMachine):
         clients = sorted(self.state.signatures)[: max(1, int(share * len(self.state.signatures)))]
         self.count += 1
         to = {c: (group + (i % 2 if split else 0)) % 4 for i, c in enumerate(clients)}
+        then = dict(self.groups)
         self.groups |= to
         fresh = {c: signature(c, g, again=self.count) for c, g in to.items()}
+        # Where clusters were mixed before, a stranger is not farther away than their members are.
+        pure = all(len({then[c] for c in group}) == 1 for group in self.state.clusters.members)
+        known = {g for c, g in then.items() if c in self.state.signatures and c not in to}
         self.apply(lambda server: answer_drift(self.state, fresh, METHOD, server), set(clients))
+        for group in self.state.clusters.members:
+            strangers = {self.groups[c] for c in group if c in to} - known
+            assert (
+                not pure or len(group) == 1 or not strangers or {self.groups[c] for c in group} == strangers
+            )
 
     @rule(rounds=st.integers(1, 40))
     def notice(self, rounds: int) -> None:

@@ -96,6 +96,17 @@ def test_the_result_tells_the_story(done: Path) -> None:
     assert len(rows) == 3
 
 
+@pytest.mark.parametrize(("wake", "alarms"), [(2.0, [2, 4]), (0.0, [2])])
+def test_a_large_change_ends_a_rest(wake: float, alarms: list[int], tmp_path: Path) -> None:
+    twice = [
+        {"at": 2, "clients": ["c001"], "kind": "concept", "to": "reverse"},
+        {"at": 4, "clients": ["c001"], "kind": "concept", "to": "shift"},
+    ]
+    watched = {"every": 2, "cooldown": 2, "wake": wake}
+    folder = Path(run(changing(scenario={"drift": twice}, lifecycle=watched), folder=tmp_path / "run"))
+    assert [e["round"] for e in events(folder, "check") if "c001" in e["alarms"]] == alarms
+
+
 @pytest.fixture(scope="module")
 def samples(done: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     federation = build(load_run(done).experiment).federation

@@ -21,6 +21,7 @@ from feddag.experiment.settings import Experiment
 # From round to round the marks of `marked` move on by the golden section: every part of a line is met as
 # often as its length says, and none waits long.
 STEP = (math.sqrt(5) - 1) / 2
+PARTS = 10**9  # of the distance between two marks
 
 
 def drawn(
@@ -66,8 +67,9 @@ def marked(lengths: Mapping[int, float], turn: float) -> dict[int, int]:
 
     How many marks are in each part: its length rounded down or up, and so for all parts together.
     """
-    ends = np.cumsum([0.0, *lengths.values()]).round(9) + turn % 1
-    return {z: int(n) for z, n in zip(lengths, np.diff(np.floor(ends)), strict=True)}
+    # In whole numbers: rounding must not put a third mark into a part of length 2.
+    ends = np.rint(np.cumsum([0.0, *lengths.values()]) * PARTS).astype(np.int64) + int(turn % 1 * PARTS)
+    return {z: int(n) for z, n in zip(lengths, np.diff(ends // PARTS), strict=True)}
 
 
 def too_small(

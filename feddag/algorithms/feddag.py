@@ -5,7 +5,8 @@
             cluster        fused proximity matrix, hierarchical clustering, complementarity graph (§3.3–§4)
             share_warm     if wanted, models start as the cluster mean of the warmed-up ones (Eq. 22)
     round   train          with two encoders train_dual: primary (Eqs. 16–18) and secondary phase (Eqs. 19–21)
-            weigh          clients say whether their cluster should still share its model (`shared_start`)
+            share          if wanted, clusters average their models for some rounds (`shared_start`)
+            mix            clients say which other clusters' models help theirs (`mixture`)
 
 Where the paper is silent or ambiguous, a field of an options class says what is done.
 """
@@ -30,6 +31,7 @@ from feddag.core.params import Params
 from feddag.core.problem import Problem
 from feddag.learning import following
 from feddag.learning.dual import EncoderOptions, start_models, train_both, train_dual
+from feddag.learning.mixture import MixtureOptions, Weights, explain, mix, mixed
 from feddag.learning.outliers import offered
 from feddag.learning.presets import PRESETS, former_names
 from feddag.learning.reclustering import FollowOptions
@@ -59,6 +61,7 @@ class State:
     sharing: tuple[int, ...] = ()  # the clusters whose models are still averaged (`shared_start`)
     unsigned: Unsigned | None = None  # of very many clients: those whose signatures are not kept, too
     empty: dict[str, int] | None = None  # cluster of which nobody is there → since which round
+    weights: Weights = ()  # of the models that each cluster's clients use (`mixture`); (): their own
 
 
 @algorithm
@@ -73,11 +76,12 @@ class FedDAG:
     encoders: EncoderOptions = EncoderOptions()
     follow: FollowOptions = FollowOptions()
     shared_start: SharedStartOptions = SharedStartOptions()
+    mixture: MixtureOptions = MixtureOptions()
     seen_labels: bool = True  # clients lower outputs of labels they have never seen, if validation agrees
     # what clients that resemble nobody are served: the best by validation, or the nearest cluster's model
     outliers: Literal["validation", "cluster"] = "validation"
 
-    tasks = (sign, share_warm, train, train_dual, weigh)
+    tasks = (sign, share_warm, train, train_dual, weigh, explain)
     clusters_at_start: ClassVar[bool] = True
     MOVED: ClassVar[dict[str, str]] = former_names(GROUPS)
     presets: ClassVar[dict[str, dict[str, Any]]] = PRESETS
@@ -142,14 +146,15 @@ class FedDAG:
             own = add_means(models, trained)
         else:
             own, trained = train_both(models, sources, members, self.encoders, self.local, server)
-        return share(state, own, trained, self.encoders.network, self.shared_start, server)
+        state = share(state, own, trained, self.encoders.network, self.shared_start, server)
+        return mix(state, self.encoders.network, self.mixture, server)
 
     def deploy(self, state: State, client: str) -> Deployment:
-        """The model of the client's cluster; of the largest cluster for a client that never signed."""
+        """The client's cluster's model, maybe with others mixed to it; the largest's for who never signed."""
         z = state.clusters.of(client) if client in state.clusters else state.clusters.largest
         served = self.encoders.served(state.models[z], seen_labels=self.seen_labels)
         alone = self.outliers == "validation" and client in state.tree.unlike
-        return offered(served, state, self.local) if alone else served
+        return offered(served, state, self.local) if alone else mixed(served, state, z)
 
     def clustering(self, state: State) -> Clustering:
         """The clusters in use, and what they were decided by; angles are measured again, nothing else."""

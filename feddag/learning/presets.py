@@ -27,7 +27,7 @@ def former_names(groups: Mapping[str, Any]) -> dict[str, str]:
 TWO_ENCODERS: dict[str, Any] = {
     "signature": {"views": ["pixels", "shape", "texture", "gradient"]},
     "encoders": {"count": 2, "primary_start": "warm"},
-    "shared_start": {"rounds": 0.0},
+    "mixture": {"most": 0},
     "seen_labels": False,
 }
 PRESETS: dict[str, dict[str, Any]] = {
@@ -52,10 +52,12 @@ PRESETS: dict[str, dict[str, Any]] = {
             "head_start": "random",
             "secondary_start": "random",
         },
-        "shared_start": {"rounds": 0.0},
+        "mixture": {"most": 0},
         "seen_labels": False,
     },
     # FedDAG* and FedDAG† of the paper's tables: clusters that learn nothing from each other
-    "one_encoder": {"shared_start": {"rounds": 0.0}},
+    "one_encoder": {"mixture": {"most": 0}},
+    # clusters with the same labels average their models before they specialise, as long as validation agrees
+    "shared_start": {"shared_start": {"rounds": 0.4}, "mixture": {"most": 0}},
     "no_sharing": {**TWO_ENCODERS, "encoders": {**TWO_ENCODERS["encoders"], "sharing": False}},
 }

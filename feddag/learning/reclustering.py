@@ -154,6 +154,7 @@ def adopted(
         changed=(),
         settled=server.round,
         sharing=(),
+        weights=(),
         empty=None,
     )
 
@@ -161,7 +162,13 @@ def adopted(
 def measured_anew(state: State, found: ClusteringResult, method: Method, server: Server) -> State:
     """The state with the same clusters and models, and with constants, tree and graph of a new clustering."""
     new = adopted(state, state.signatures, found, method, server)
-    return replace(new, sharing=state.sharing, settled=state.settled, empty=state.empty)
+    kept = {
+        "sharing": state.sharing,
+        "weights": state.weights,
+        "settled": state.settled,
+        "empty": state.empty,
+    }
+    return replace(new, **kept)
 
 
 def model_of(models: tuple[Params, ...], brought_Z: np.ndarray, heir: float) -> Params:

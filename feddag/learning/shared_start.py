@@ -40,7 +40,7 @@ class SharedStartOptions:
     """Whether, with whom and for how long clusters share their whole models before they specialise."""
 
     # share of all rounds, those of the warm-up included; 0: clusters train alone from the start
-    rounds: Annotated[float, Ge(0), Le(1)] = 0.4
+    rounds: Annotated[float, Ge(0), Le(1)] = 0.0
     partners: Literal["all", "graph", "random"] = "all"  # all clusters; its sources; as many by chance
     # a partner holds the labels of at least this share of a cluster's samples, and the other way round
     same_labels: Annotated[float, Ge(0), Le(1)] = 0.75

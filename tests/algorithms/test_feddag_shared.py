@@ -29,7 +29,11 @@ BASE = {
     "signature": {"vectors": 1},
     "encoders": {"count": 1},
 }
-COLD = {"clustering": {"num_clusters": 2}, "signature": {"vectors": 1, "views": ["pixels"]}}
+COLD = {
+    "preset": "shared_start",
+    "clustering": {"num_clusters": 2},
+    "signature": {"vectors": 1, "views": ["pixels"]},
+}
 
 
 def settings(**shared: Any) -> dict[str, Any]:

@@ -37,8 +37,8 @@ FORMULAS: dict[str, dict[str, tuple[Size, Size]]] = {
         # withheld; vectors have no texture and no tones
         "sign": (SIGN[0] + len("tones"), SIGN[1]),
         "train": (4 * M + LOCAL, 4 * M + NUMBER),
-        # the shared and the own step, label shares, network, what is enough; six sums
-        "weigh": (4 * 2 * M + NUMBER * CLASSES + len("single") + NUMBER, 6 * NUMBER),
+        # the models of both clusters, network, samples that speak for the own one; weights and samples
+        "explain": (4 * 2 * M + len("single") + NUMBER, 2 * NUMBER + NUMBER),
     },
     "feddag, two encoders": {
         "sign": SIGN,

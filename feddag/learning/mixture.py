@@ -96,7 +96,7 @@ def partners_of(state: Any, options: MixtureOptions) -> list[list[int]]:
 
 
 def mix(state: Any, network: str, options: MixtureOptions, server: Server) -> Any:
-    """The state with new weights: the cohort is asked after rounds 8, 16, 32, …, everybody after the last one.
+    """The state with new weights: the cohort is asked after rounds 8, 16, 32, …, and everybody at the end.
 
     If the clusters have changed since, the cohort is asked at once.
     """

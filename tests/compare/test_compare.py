@@ -101,7 +101,7 @@ def test_rows_are_methods_with_a_preset_or_a_sign_of_the_paper() -> None:
     cells = plan("feddag", "feddag[paper]", "feddag*", "feddag†", "local[full]", seeds=(1,)).cells
     built = {cell.method: cell.experiment.build_algorithm() for cell in cells}
     assert built["feddag[paper]"].encoders.phases == "parallel"
-    assert built["feddag"].shared_start.rounds > built["feddag*"].shared_start.rounds == 0
+    assert built["feddag"].mixture.most > built["feddag*"].mixture.most == 0
     assert (built["feddag*"].encoders.count, built["feddag†"].encoders.count) == (1, 2)
     assert not built["feddag†"].encoders.sharing
     assert built["local[full]"].who == "everyone"

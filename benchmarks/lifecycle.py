@@ -328,6 +328,7 @@ TRAINED = (
     "clusters",
     "newcomers",
     "placed right",
+    "right at the end",
 )
 TRAINED += ("recall", "delay", "false alarms", "moved right", "ARI", "re-clusterings")
 
@@ -385,6 +386,7 @@ def _trained(case: str, rows: list[dict[str, Any]]) -> list[str]:
         mean([r["clusters"] for r in rows], "{:.1f}"),
         newcomers if newcomers != "–" else last("new"),
         placed,
+        mean(c.get("newcomers_right_final") for c in cycles),
         mean(c.get("recall") for c in cycles),
         mean((c.get("delay") for c in cycles), "{:.1f}"),
         mean((c.get("false_alarms") for c in cycles), "{:.1f}"),

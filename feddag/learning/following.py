@@ -187,8 +187,10 @@ def settle(
     if server.round - state.settled < method.follow.rest or len(state.changed) < enough:
         return state
     found, other = evident(state.signatures, state, method, server)
-    if found is None or not other:
+    if found is None:
         return replace(state, settled=server.round)
+    if not other:  # the clusters are right as they are: nothing is left to look at
+        return replace(measured_anew(state, found, method, server), settled=server.round)
     return adopted(state, state.signatures, found, method, server)
 
 

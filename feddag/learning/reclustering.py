@@ -37,7 +37,7 @@ class FollowOptions:
     alike: Annotated[float, Gt(0), Le(1)] = 0.95  # a clustering that agrees as much (ARI) changes nothing
     gain: Annotated[float, Ge(0)] = 0.05  # growth of the silhouette that a new clustering needs
     stable: Annotated[float, Gt(0), Le(1)] = 0.9  # mean ARI with clusterings of 90% of the clients
-    rest: Annotated[int, Ge(0)] = 20  # rounds between two looks
+    rest: Annotated[int, Ge(0)] = 4  # rounds between two looks
     heir: Annotated[float, Gt(0), Le(1)] = 0.6  # share of the samples that makes an old model the new one
     forget: bool = False  # delete the signatures of clients that leave
     idle: Annotated[int, Ge(0)] = 50  # rounds after which a cluster without anybody there teaches no other

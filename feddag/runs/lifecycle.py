@@ -89,6 +89,7 @@ class Lifecycle:
         now = self._depart(round_, now, tuple(sorted(c for c in before - there if c in now.met)))
         now = self._onboard(round_, now)
         now = self._watch(round_, now, returned)
+        now = self._settle(round_, now)
         if self.active:
             self._record_moves(round_, then, labels_of(self.algorithm, now.state))
         return now
@@ -141,10 +142,16 @@ class Lifecycle:
         self.driver.record("check", round=round_, clients=len(asked), alarms=list(alarmed))
         if alarmed:
             now = self._respond(round_, now, alarmed)
-        if due and self.settings.response == "method" and isinstance(self.algorithm, FollowsChange):
-            server = self._server(round_, now, "settle")
-            now = now.with_state(self.algorithm.settle(now.state, server))
-            self._record_clustering(round_, server.notes)
+        return now
+
+    def _settle(self, round_: int, now: Standing) -> Standing:
+        """Let the method look at its clusters again, every δ' rounds: a population also changes by joins."""
+        due = round_ % self.settings.every == 0
+        if not due or self.settings.response != "method" or not isinstance(self.algorithm, FollowsChange):
+            return now
+        server = self._server(round_, now, "settle")
+        now = now.with_state(self.algorithm.settle(now.state, server))
+        self._record_clustering(round_, server.notes)
         return now
 
     def _alarmed(

@@ -96,6 +96,15 @@ def test_the_result_tells_the_story(done: Path) -> None:
     assert len(rows) == 3
 
 
+def test_joins_alone_are_a_reason_to_look_at_the_clusters_again(tmp_path: Path) -> None:
+    joins = {"join": [{"at": 3, "clients": ["c000", "c001"]}]}
+    often = {**SETTINGS["feddag"], "follow": {"least_changed": 2, "changed": 0.1, "rest": 2}}
+    asked = experiment("feddag", often, partition={}, num_rounds=6, lifecycle={"every": 2}, scenario=joins)
+    folder = Path(run(asked, folder=tmp_path / "run"))
+    assert not events(folder, "check"), "nobody's data can change, so nobody is watched"
+    assert [e["round"] for e in events(folder, "recluster")] == [6], "newcomers train alone for two rounds"
+
+
 @pytest.mark.parametrize(("wake", "alarms"), [(2.0, [2, 4]), (0.0, [2])])
 def test_a_large_change_ends_a_rest(wake: float, alarms: list[int], tmp_path: Path) -> None:
     twice = [

@@ -93,6 +93,7 @@ def lifecycle_summary(story: Story) -> dict[str, Any] | None:
         "reassigned_right": _share(_right(story, c, r) for c, r in detected(story)[0].values()),
         "newcomers": len(story.newcomers),
         "newcomers_right": _share(_right(story, c, r) for c, r in story.newcomers.items()),
+        "newcomers_right_final": _share(_right(story, c, rounds[-1]) for c in story.newcomers),
         "reclusterings": sum(event["accepted"] for event in story.clusterings),
         "looks": len(story.clusterings),
         "ari_final": aris.get(rounds[-1]),

@@ -66,6 +66,7 @@ def test_places_and_clusters() -> None:
     assert summary is not None
     assert summary["reassigned_right"] == 1.0
     assert (summary["newcomers"], summary["newcomers_right"]) == (1, 1.0)
+    assert summary["newcomers_right_final"] == 1.0
     assert (summary["moved"], summary["reclusterings"], summary["looks"]) == (2, 0, 1)
     assert summary["ari_final"] == 1.0
     assert summary["ari"]["1"] == 1.0 > summary["ari"]["5"]

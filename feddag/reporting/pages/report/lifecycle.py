@@ -46,8 +46,9 @@ def sentences(summary: dict[str, Any]) -> list[str]:
         alarms = plural(summary["false_alarms"], "alarm")
         found.append(f"Nobody's data changed; {summary['client_checks']:,} checks gave {alarms}.")
     if summary["newcomers"]:
-        right = summary["newcomers_right"]
-        placed = "" if right is None else f"; {right:.0%} of them are with their planted group"
+        right, later = summary["newcomers_right"], summary.get("newcomers_right_final")
+        placed = "" if right is None else f"; {right:.0%} of them were placed with their planted group"
+        placed += "" if later is None else f", and {later:.0%} are with it in the last round"
         found.append(f"{plural(summary['newcomers'], 'client')} joined during the run{placed}.")
     again = plural(summary["reclusterings"], "time")
     found.append(

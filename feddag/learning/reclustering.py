@@ -32,8 +32,8 @@ class FollowOptions:
     )
     # Share of clients with alarms since the last clustering before a new look; at least 3, a small cluster.
     alarmed: Annotated[float, Gt(0), Le(1)] = 0.1
-    changed: Annotated[float, Gt(0), Le(1)] = 0.2  # share of new, moved and weak clients before a new look
-    least_changed: Annotated[int, Ge(1)] = 5  # and their least number
+    changed: Annotated[float, Gt(0), Le(1)] = 0.1  # share of new, moved and weak clients before a new look
+    least_changed: Annotated[int, Ge(1)] = 3  # and their least number
     alike: Annotated[float, Gt(0), Le(1)] = 0.95  # a clustering that agrees as much (ARI) changes nothing
     gain: Annotated[float, Ge(0)] = 0.05  # growth of the silhouette that a new clustering needs
     stable: Annotated[float, Gt(0), Le(1)] = 0.9  # mean ARI with clusterings of 90% of the clients

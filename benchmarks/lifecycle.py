@@ -3,6 +3,7 @@
 
 python benchmarks/lifecycle.py detect --seeds 400 401 402 --out detect.jsonl     # no training: alarms alone
 python benchmarks/lifecycle.py train D1 --seeds 400 401 402 --out train.jsonl    # runs with training
+python benchmarks/lifecycle.py train D1 --data cifar10 --seeds 560               # another dataset
 python benchmarks/lifecycle.py cost                                              # a check against an epoch
 python benchmarks/lifecycle.py tables detect.jsonl train.jsonl                   # markdown
 
@@ -79,17 +80,17 @@ EVERY, ROUNDS = 5, 30
 CLIENTS, SAMPLES = 33, 20000  # 600 samples each, as 100 clients of the whole set have
 
 
-def detect(case: str, seed: int) -> dict[str, Any]:
+def detect(case: str, seed: int, data: str) -> dict[str, Any]:
     """Recall, delay and false alarms of the checks of all clients; nobody trains.
 
     After an alarm the reference is renewed, as in a run.
     """
     setting = DETECT[case]
     if setting["scenario"] == "fresh":
-        return fresh(case, seed)
+        return fresh(case, seed, data)
     experiment = Experiment.from_settings(
-        {"data": {**DATA, "max_train": SAMPLES}, "num_clients": CLIENTS, "num_rounds": ROUNDS, "seed": seed}
-        | setting
+        {"data": {"name": data, "max_train": SAMPLES}, "num_clients": CLIENTS, "num_rounds": ROUNDS}
+        | {"seed": seed, **setting}
     )
     federation, site = (simulation := build(experiment)).federation, simulation.site
     memories: dict[str, dict] = {c: {} for c in federation.ids}
@@ -115,17 +116,17 @@ def detect(case: str, seed: int) -> dict[str, Any]:
     found, false = detected(story)
     counts = federation.counts()
     return {
-        "table": "detect", "case": case, "seed": seed, "clients": CLIENTS, "drifts": len(drifts),
-        "detected": len(found), "delays": [to - at for (_, at), (_, to) in found.items()], "checks": checks,
+        "table": "detect", "data": data, "case": case, "seed": seed, "clients": CLIENTS,
+        "drifts": len(drifts), "detected": len(found), "delays": [to - at for (_, at), (_, to) in found.items()], "checks": checks,
         "repeats": len(story.alarms) - len(found) - len(false), "false": len(false),
         "median_class": float(np.median(counts[counts > 0])),
     }  # fmt: skip
 
 
-def fresh(case: str, seed: int) -> dict[str, Any]:
+def fresh(case: str, seed: int, data: str) -> dict[str, Any]:
     """Everybody's samples are replaced by other samples of the same distribution: nothing may alarm."""
     federation = build(
-        Experiment.from_settings({"data": DATA, "num_clients": 500, "partition": IID, "seed": seed})
+        Experiment.from_settings({"data": data, "num_clients": 500, "partition": IID, "seed": seed})
     ).federation
     pool, false, checks = federation.train, 0, 0
     rows = [federation.clients[c].train for c in federation.ids]
@@ -145,8 +146,8 @@ def fresh(case: str, seed: int) -> dict[str, Any]:
             client = type("Holder", (), {"memory": client.memory, "train": lives[k], "seed": seeds / k})()
             false += watch(Watch(options=DriftOptions(), renew=False), client).alarm
             checks += 1
-    return {"table": "detect", "case": case, "seed": seed, "clients": 100, "drifts": 0, "detected": 0,
-            "delays": [], "checks": checks, "repeats": 0, "false": false,
+    return {"table": "detect", "data": data, "case": case, "seed": seed, "clients": 100, "drifts": 0,
+            "detected": 0, "delays": [], "checks": checks, "repeats": 0, "false": false,
             "median_class": len(rows[0]) / 10}  # fmt: skip
 
 
@@ -243,9 +244,10 @@ TRAIN: dict[str, dict[str, dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def train(table: str, case: str, seed: int) -> dict[str, Any]:
+def train(table: str, case: str, seed: int, data: str) -> dict[str, Any]:
     """One run; what its result says about clients that joined or changed."""
-    experiment = Experiment.from_settings({**SMALL, **TRAIN[table][case], "seed": seed})
+    settings: dict[str, Any] = {**SMALL, **TRAIN[table][case], "seed": seed}
+    experiment = Experiment.from_settings({**settings, "data": {**settings["data"], "name": data}})
     started = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         done = run(experiment, folder=Path(folder) / "run")
@@ -253,7 +255,8 @@ def train(table: str, case: str, seed: int) -> dict[str, Any]:
         rows = read_clients(done)
         planted = build(experiment).federation.groups if table.startswith("N1") else {}
     found = {
-        "table": table, "case": case, "seed": seed, "accuracy": result["final"]["before"]["accuracy"],
+        "table": table, "data": data, "case": case, "seed": seed,
+        "accuracy": result["final"]["before"]["accuracy"],
         "seconds": round(time.process_time() - started, 1), "clusters": result["clusters"],
     }  # fmt: skip
     if table.startswith("N1"):
@@ -339,7 +342,8 @@ def tables(paths: list[Path]) -> None:
     for path in paths:
         for text in path.read_text().splitlines():
             row = json.loads(text)
-            found[row["table"], row["case"]].append(row)
+            data = row.get("data", DATA["name"])
+            found[row["table"], row["case"] + (f" ({data})" if data != DATA["name"] else "")].append(row)
     for heads, make, wanted in ((DETECTED, _detected, True), (TRAINED, _trained, False)):
         lines = [make(f"{t}, {c}", rows) for (t, c), rows in found.items() if (t == "detect") == wanted]
         if lines:
@@ -403,6 +407,7 @@ def main() -> None:
     )
     parser.add_argument("what", choices=["detect", "train", "cost", "tables"])
     parser.add_argument("names", nargs="*", help="tables of `train`, parts of the names of cases, or files")
+    parser.add_argument("--data", default=DATA["name"], help="the dataset of `detect` and `train`")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--only", default="", help="part of the names of the cases to run")
@@ -415,14 +420,15 @@ def main() -> None:
     known = set()
     if args.out is not None and args.out.exists():
         lines = [json.loads(line) for line in args.out.read_text().splitlines()]
-        known = {(r["table"], r["case"], r["seed"]) for r in lines}
+        known = {(r["table"], r["case"], r["seed"], r.get("data", DATA["name"])) for r in lines}
     for seed in args.seeds:
         for table, names in cases.items():
             for case in names:
-                if args.only not in case or (table, case, seed) in known:
+                if args.only not in case or (table, case, seed, args.data) in known:
                     continue
                 with single_threaded():
-                    row = detect(case, seed) if args.what == "detect" else train(table, case, seed)
+                    work = detect if args.what == "detect" else partial(train, table)
+                    row = work(case, seed, args.data)
                 text = json.dumps(row)
                 print(text[:400], flush=True)
                 if args.out is not None:

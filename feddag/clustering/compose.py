@@ -15,6 +15,7 @@ their distances u^1.5 are on the fixed scale from 0 (the same classes) to 1 (no 
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -106,14 +107,22 @@ def best_split(view: ViewMatrix, members: IntArray, options: ClusteringOptions) 
     weakest, apart = weakest_part(inner, parts), separation(view, members, parts)
     if weakest < rule.together:
         return None
+    generator = np.random.default_rng(rule.seed)  # its own, so that what a view says depends on no other view
+
+    @cache
+    def certainty() -> float | None:
+        return confirmed(view, members, min_size, options, generator)
+
+    # Few items are asked whenever they can be: by chance alone they fall into parts that look clear.
+    few = whole and len(members) < rule.few
     floor, together, margin = rule.clear_floor, rule.clear_together, rule.clear_margin
-    if whole and len(members) < rule.few:
+    if few:
         floor, together, margin = rule.floor, rule.few_together, rule.margin
     enough = rule.separation + rule.few_items / len(members)
     clear = silhouette >= floor and weakest >= together and apart >= enough
-    generator = np.random.default_rng(rule.seed)  # its own, so that what a view says depends on no other view
+    clear &= not few or certainty() is None
     # Asked first, because many clouds cost more.
-    if not clear and confirmed(view, members, min_size, options, generator) < rule.certainty:
+    if not clear and (certainty() or 0) < rule.certainty:
         return None
     limit = silhouette - rule.margin
     reached_R = cloud_silhouettes(inner, rule.clouds, min_size, options.linkage, generator, until=limit)
@@ -121,7 +130,7 @@ def best_split(view: ViewMatrix, members: IntArray, options: ClusteringOptions) 
     if clouds >= limit:
         return None
     clear_of_clouds = not clear or silhouette >= clouds + margin
-    if not clear_of_clouds and confirmed(view, members, min_size, options, generator) < rule.certainty:
+    if not clear_of_clouds and (certainty() or 0) < rule.certainty:
         return None
     return Split(
         members=members,
@@ -139,14 +148,14 @@ def confirmed(
     min_size: int,
     options: ClusteringOptions,
     generator: np.random.Generator,
-) -> float:
-    """How surely two halves of the classes show the same parts, in standard deviations; 0: unknown."""
+) -> float | None:
+    """How surely two halves of the classes show the same parts, in standard deviations; None: unknown."""
     if view.halves is None or len(members) < FEW_ITEMS:
-        return 0.0
+        return None
     if len(members) > MOST_ITEMS:
         members = np.sort(generator.choice(members, MOST_ITEMS, replace=False))
     halves = view.halves(members)
-    return confirmation(halves, min_size, options.linkage, generator) if halves else 0.0
+    return confirmation(halves, min_size, options.linkage, generator) if halves else None
 
 
 def separation(view: ViewMatrix, members: IntArray, parts_M: IntArray) -> float:

@@ -58,17 +58,22 @@ def proposed(angles_NN: FloatArray, min_size: int, linkage: Linkage) -> IntArray
 
 def surprise(sines_NN: FloatArray, parts_N: IntArray, generator: np.random.Generator) -> float:
     """(E - mean) / standard deviation over parts that are dealt at random."""
-    dealt = np.array([apartness(sines_NN, generator.permutation(parts_N)) for _ in range(DEALS)])
-    return float((apartness(sines_NN, parts_N) - dealt.mean()) / max(dealt.std(), 1e-30))
+    dealt_DN = np.array([parts_N, *(generator.permutation(parts_N) for _ in range(DEALS))])
+    shown, *chance_D = apartness(sines_NN, dealt_DN)
+    return float((shown - np.mean(chance_D)) / max(np.std(chance_D), 1e-30))
 
 
-def apartness(sines_NN: FloatArray, parts_N: IntArray) -> float:
-    """E: squared distance of the means of two parts, averaged over all pairs of items in different parts."""
-    inside_NP = (parts_N[:, None] == np.arange(parts_N.max() + 1)).astype(np.float64)
-    sizes_P = inside_NP.sum(axis=0)
-    sums_PP = inside_NP.T @ sines_NN.astype(np.float64) @ inside_NP  # the diagonal of the matrix is 0
-    within_P = np.diag(sums_PP) / np.maximum(sizes_P * (sizes_P - 1), 1)
+def apartness(sines_NN: FloatArray, parts_DN: IntArray) -> FloatArray:
+    """E of D ways to deal parts of the same sizes: squared distance of the means of two parts.
+
+    It is averaged over all pairs of items in different parts.
+    """
+    inside_DNP = (parts_DN[..., None] == np.arange(parts_DN.max() + 1)).astype(np.float64)
+    sizes_P = inside_DNP[0].sum(axis=0)
+    # The diagonal of the matrix is 0, so an item is not compared with itself.
+    sums_DPP = inside_DNP.swapaxes(1, 2) @ (sines_NN.astype(np.float64) @ inside_DNP)
+    within_DP = np.diagonal(sums_DPP, axis1=1, axis2=2) / np.maximum(sizes_P * (sizes_P - 1), 1)
     pairs_PP = np.outer(sizes_P, sizes_P)
-    apart_PP = sums_PP / pairs_PP - (within_P[:, None] + within_P[None, :]) / 2
+    apart_DPP = sums_DPP / pairs_PP - (within_DP[:, :, None] + within_DP[:, None, :]) / 2
     np.fill_diagonal(pairs_PP, 0)
-    return float((apart_PP * pairs_PP).sum() / max(pairs_PP.sum(), 1))
+    return (apart_DPP * pairs_PP).sum(axis=(1, 2)) / max(pairs_PP.sum(), 1)

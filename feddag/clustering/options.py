@@ -65,7 +65,7 @@ class StructureRule:
     clear_together: float = 0.45  # least mean silhouette of every part
     clear_margin: float = 0.15  # by how much the silhouette exceeds that of the clouds
     separation: float = 1.5  # least distance between parts in errors; plus `few_items` / number of items
-    # Few items cannot confirm each other: for their first split `floor` and `margin` are clear enough.
+    # Few items must confirm their first split; below 16, or with one class, `floor` and `margin` are enough.
     few: Annotated[int, Ge(0)] = 32  # below so many items they are few
     few_together: float = 0.2  # least mean silhouette of every part of few items
     few_items: float = 20.0  # few items fall into parts more easily by chance

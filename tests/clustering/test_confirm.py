@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feddag.clustering.compose import ViewMatrix, confirmed
+from feddag.clustering.agglomerative import agreement
+from feddag.clustering.compose import ViewMatrix, best_split, confirmed
 from feddag.clustering.confirm import FEW_ITEMS, MOST_ITEMS, apartness, class_halves, confirmation, surprise
 from feddag.clustering.options import ClusteringOptions
 from feddag.clustering.pipeline import cluster_signatures
@@ -41,7 +42,8 @@ def test_apartness_equals_its_literal_version(seed, count):
     rng = np.random.default_rng(seed)
     parts = rng.permutation(np.repeat(np.arange(count), rng.integers(2, 5, size=count)))
     sines = squared(rng.normal(size=(len(parts), 3)))
-    assert apartness(sines, parts) == pytest.approx(literal_apartness(sines, parts))
+    dealt = np.array([rng.permutation(parts) for _ in range(3)])
+    assert apartness(sines, dealt) == pytest.approx([literal_apartness(sines, each) for each in dealt])
 
 
 def test_apartness_is_the_squared_distance_of_means_though_one_part_is_noisier():
@@ -49,15 +51,16 @@ def test_apartness_is_the_squared_distance_of_means_though_one_part_is_noisier()
     rng = np.random.default_rng(0)
     parts = np.repeat([0, 1], 10)
     noise = np.where(parts == 0, 0.1, 2.0)[:, None]
-    found = [apartness(squared(parts[:, None] + noise * rng.normal(size=(20, 1))), parts) for _ in range(400)]
+    drawn = [parts[:, None] + noise * rng.normal(size=(20, 1)) for _ in range(400)]
+    found = [apartness(squared(points), parts[None]) for points in drawn]
     assert np.mean(found) == pytest.approx(1, abs=3 * np.std(found) / 20)
 
 
 def test_surprise_is_that_of_all_ways_to_deal_the_parts():
     sines = squared(np.array([0.0, 0.3, 0.5, 2.0, 2.2, 2.7])[:, None])
     parts = np.array([0, 0, 0, 1, 1, 1])
-    every = np.array([apartness(sines, np.array(p)) for p in set(permutations(parts.tolist()))])
-    expected = (apartness(sines, parts) - every.mean()) / every.std()
+    every = apartness(sines, np.array(list(set(permutations(parts.tolist())))))
+    expected = (apartness(sines, parts[None])[0] - every.mean()) / every.std()
     found = np.mean([surprise(sines, parts, np.random.default_rng(seed)) for seed in range(30)])
     assert found == pytest.approx(expected, rel=0.1)
 
@@ -101,10 +104,30 @@ def test_what_cannot_be_asked_is_not_confirmed():
         return ()
 
     view = ViewMatrix("pixels", np.zeros((400, 400)), halves=halves)
-    assert confirmed(view, np.arange(FEW_ITEMS - 1), 3, options, rng) == 0
-    assert confirmed(ViewMatrix("gradient", np.zeros((40, 40))), np.arange(40), 3, options, rng) == 0
-    assert confirmed(view, np.arange(400), 3, options, rng) == 0
+    assert confirmed(view, np.arange(FEW_ITEMS - 1), 3, options, rng) is None
+    assert confirmed(ViewMatrix("gradient", np.zeros((40, 40))), np.arange(40), 3, options, rng) is None
+    assert confirmed(view, np.arange(400), 3, options, rng) is None
     assert asked == [MOST_ITEMS]
+
+
+def test_few_clients_are_split_only_by_what_both_halves_of_the_classes_show():
+    rng, options = np.random.default_rng(0), ClusteringOptions()
+    groups = np.repeat([0, 1], 10)
+
+    def view(count, *seen):
+        whole = squared(4.0 * groups[:count, None] + rng.normal(size=(count, 3)))
+        angles = tuple(np.degrees(np.arcsin(np.sqrt(each / each.max()))) for each in seen)
+        sines, errors = whole / whole.max(), np.full(count, 1e-3)
+        return ViewMatrix("pixels", sines, sines, errors, halves=lambda members: angles)
+
+    chance = [squared(rng.normal(size=(20, 3))) for _ in range(2)]
+    planted = [squared(4.0 * groups[:, None] + rng.normal(size=(20, 3))) for _ in range(2)]
+    assert best_split(view(20, *chance), np.arange(20), options) is None
+    found = best_split(view(20, *planted), np.arange(20), options)
+    assert found is not None
+    assert agreement(found.parts, groups) == 1
+    assert best_split(view(20), np.arange(20), options) is not None  # of one class there are no halves
+    assert best_split(view(FEW_ITEMS - 1), np.arange(FEW_ITEMS - 1), options) is not None  # too few to ask
 
 
 def test_groups_that_overlap_in_the_noise_are_found_and_oddities_of_one_half_are_not():

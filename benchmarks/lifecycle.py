@@ -117,7 +117,8 @@ def detect(case: str, seed: int, data: str) -> dict[str, Any]:
     counts = federation.counts()
     return {
         "table": "detect", "data": data, "case": case, "seed": seed, "clients": CLIENTS,
-        "drifts": len(drifts), "detected": len(found), "delays": [to - at for (_, at), (_, to) in found.items()], "checks": checks,
+        "drifts": len(drifts), "detected": len(found), "checks": checks,
+        "delays": [to - at for (_, at), (_, to) in found.items()],
         "repeats": len(story.alarms) - len(found) - len(false), "false": len(false),
         "median_class": float(np.median(counts[counts > 0])),
     }  # fmt: skip

@@ -3,6 +3,7 @@
 
     python benchmarks/startup.py [--repeats 5]
 
+Importing PyTorch alone is timed beside it: less than that is not possible for a run.
 A run's first round begins when the checkpoint of the start is on the disk. The fastest of some repeats is
 shown, and the seconds of processor time of all processes until then. FedAvg has nothing to do before its
 first round; the demo is FedDAG, whose start trains everybody for two rounds (they count as rounds).
@@ -21,10 +22,10 @@ FEDAVG = 'num_clients = 20\nnum_rounds = 3\ndata.name = "digits"\nalgorithm.name
 FEDDAG = str(Path(sys.executable).with_name("feddag"))
 
 
-def help_seconds() -> float:
-    """Seconds of `feddag --help`."""
+def seconds_of(*command: str) -> float:
+    """Seconds of a command."""
     begin = time.perf_counter()
-    subprocess.run([FEDDAG, "--help"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return time.perf_counter() - begin
 
 
@@ -65,7 +66,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
     options = parser.parse_args()
-    print(f"feddag --help: {min(help_seconds() for _ in range(options.repeats)):.2f} s")
+    alone = {"feddag --help": (FEDDAG, "--help"), "import torch": (sys.executable, "-c", "import torch")}
+    for name, command in alone.items():
+        print(f"{name}: {min(seconds_of(*command) for _ in range(options.repeats)):.2f} s")
     for name, settings in (("FedAvg", FEDAVG), ("demo", "")):
         found = min(first_round_seconds(settings) for _ in range(options.repeats))
         print(f"feddag run ({name}), to the first round: {found[0]:.2f} s, processors {found[1]:.2f} s")

@@ -6,13 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from feddag.core.seeds import Seed
-from feddag.data.federation import NO_INDICES
-from feddag.engines.inline import InlineEngine
 from feddag.learning.mixture import partners_of
 from feddag.runs.simulate import Simulation
 from tests.contracts.toys import toy
-from tests.support.toys import toy_server
+from tests.support.played import played, without_validation
 
 ROUNDS = 9
 TWO = {
@@ -23,32 +20,13 @@ TWO = {
 ALONE = {**TWO, "preset": "one_encoder", "mixture": {"most": 0}}
 
 
-def played(simulation: Simulation, log: list | None = None) -> list[Any]:
-    """The states of the start and of all rounds, in which the first half of the clients takes part."""
-    engine = InlineEngine(simulation.site)
-    engine.memories.of.clear()
-    clients = simulation.trainable
-
-    def server(round_: int) -> Any:
-        return toy_server(
-            simulation.site,
-            engine,
-            clients=clients,
-            cohort=clients if round_ == 0 else clients[: len(clients) // 2],
-            round=round_,
-            seed=Seed(1),
-            num_rounds=ROUNDS,
-            on_answers=lambda task, r, answers: None if log is None else log.append((task.name, r, answers)),
-        )
-
-    found = [simulation.algorithm.start(server(0))]
-    for round_ in range(1, ROUNDS + 1):
-        found.append(simulation.algorithm.round(found[-1], server(round_)))
-    return found
+def states(simulation: Simulation, log: list | None = None) -> list[Any]:
+    """The start and all rounds, in which the first half of the clients takes part."""
+    return played(simulation, ROUNDS, share=0.5, log=log)
 
 
 def test_training_goes_on_as_if_there_were_no_mixture() -> None:
-    mixed, alone = played(toy("feddag", TWO)), played(toy("feddag", ALONE))
+    mixed, alone = states(toy("feddag", TWO)), states(toy("feddag", ALONE))
     assert [s.models for s in mixed] == [s.models for s in alone]
     assert all(not s.weights for s in alone)
     weights_ZZ = np.array(mixed[-1].weights)
@@ -59,7 +37,7 @@ def test_training_goes_on_as_if_there_were_no_mixture() -> None:
 def test_the_cohort_is_asked_ever_less_often_and_everybody_in_the_last_round() -> None:
     log: list = []
     simulation = toy("feddag", TWO)
-    played(simulation, log)
+    states(simulation, log)
     asked = {r: len(answers) for name, r, answers in log if name == "explain"}
     everybody = len(simulation.trainable)
     assert asked == {8: everybody // 2, 9: everybody}
@@ -70,30 +48,26 @@ def test_clusters_with_other_labels_are_asked_nothing_and_keep_their_models() ->
     simulation = toy(
         "feddag", {**TWO, "mixture": {"same_labels": 0.75}}, partition={"kind": "label-groups", "groups": 2}
     )
-    states = played(simulation, log)
+    found = states(simulation, log)
     assert "explain" not in [name for name, _, _ in log]
     for client in simulation.trainable:
-        assert len(simulation.algorithm.deploy(states[-1], client).models) == 1
+        assert len(simulation.algorithm.deploy(found[-1], client).models) == 1
 
 
 def test_a_single_cluster_has_nobody_to_mix_with() -> None:
     log: list = []
-    states = played(toy("feddag", {**TWO, "clustering": {"num_clusters": 1}}), log)
+    found = states(toy("feddag", {**TWO, "clustering": {"num_clusters": 1}}), log)
     assert "explain" not in [name for name, _, _ in log]
-    assert states[-1].weights == ()
+    assert found[-1].weights == ()
 
 
 def test_without_validation_samples_every_cluster_uses_its_own_model() -> None:
-    simulation = toy("feddag", TWO)
-    federation = simulation.federation
-    shares = {c: replace(share, validation=NO_INDICES) for c, share in federation.clients.items()}
-    simulation = replace(simulation, federation=replace(federation, clients=shares))
-    assert played(simulation)[-1].weights == ((1.0, 0.0), (0.0, 1.0))
+    assert states(without_validation(toy("feddag", TWO)))[-1].weights == ((1.0, 0.0), (0.0, 1.0))
 
 
 def test_clients_are_served_their_own_model_first_and_those_with_weight() -> None:
     simulation = toy("feddag", {**TWO, "outliers": "cluster"})
-    state = replace(played(simulation)[-1], weights=((0.75, 0.25), (0.0, 1.0)))
+    state = replace(states(simulation)[-1], weights=((0.75, 0.25), (0.0, 1.0)))
     labels = state.clusters.labels()
     served = {labels[c]: simulation.algorithm.deploy(state, c) for c in simulation.trainable}
     assert served[0].models == state.models
@@ -104,13 +78,13 @@ def test_clients_are_served_their_own_model_first_and_those_with_weight() -> Non
 
 def test_weights_of_other_clusters_than_those_of_now_are_not_used() -> None:
     simulation = toy("feddag", TWO)
-    state = replace(played(simulation)[-1], weights=((0.5, 0.25, 0.25),) * 3)
+    state = replace(states(simulation)[-1], weights=((0.5, 0.25, 0.25),) * 3)
     assert all(len(simulation.algorithm.deploy(state, c).weights) == 0 for c in simulation.trainable)
 
 
 def test_the_largest_clusters_with_the_same_labels_are_partners() -> None:
     simulation = toy("feddag", TWO)
-    state = played(simulation)[0]
+    state = states(simulation)[0]
     options = simulation.algorithm.mixture
     assert partners_of(state, options) == [[1], [0]]
     assert partners_of(state, replace(options, most=0)) == [[], []]

@@ -2,7 +2,6 @@
 """FedDAG with a shared start: its limits, its traffic, every engine, and resuming at every round."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +11,13 @@ from feddag.core import codec
 from feddag.core.algorithm import broadcast
 from feddag.core.averaging import add_mean, mean
 from feddag.core.seeds import Seed
-from feddag.data.federation import NO_INDICES
-from feddag.engines.inline import InlineEngine
 from feddag.engines.process import ProcessEngine
 from feddag.learning.train import Train, train
 from feddag.reporting.tables.log import read_events
 from feddag.runs.simulate import Simulation, resume, run
 from tests.contracts.test_resume import Killed, kill_in_round
 from tests.contracts.toys import experiment, toy
+from tests.support.played import played, without_validation
 from tests.support.toys import toy_server
 
 WARMUP, ROUNDS = 2, 6  # the start stands for the first two rounds
@@ -42,34 +40,11 @@ def settings(**shared: Any) -> dict[str, Any]:
 
 def states(simulation: Simulation, engine: Any = None, log: list | None = None) -> list[Any]:
     """The start and all rounds, with everybody."""
-    engine = engine or InlineEngine(simulation.site)
-    engine.memories.of.clear()
-
-    def server(round_: int) -> Any:
-        return toy_server(
-            simulation.site,
-            engine,
-            clients=simulation.trainable,
-            round=round_,
-            seed=Seed(1),
-            num_rounds=ROUNDS,
-            on_answers=lambda task, r, answers: None if log is None else log.append((task.name, r, answers)),
-        )
-
-    found = [simulation.algorithm.start(server(0))]
-    for round_ in range(1, ROUNDS + 1):
-        found.append(simulation.algorithm.round(found[-1], server(round_)))
-    return found
+    return played(simulation, ROUNDS, engine=engine, log=log)
 
 
 def digests(found: list[Any]) -> list[str]:
     return [codec.digest(state) for state in found]
-
-
-def without_validation(simulation: Simulation) -> Simulation:
-    federation = simulation.federation
-    shares = {c: replace(share, validation=NO_INDICES) for c, share in federation.clients.items()}
-    return replace(simulation, federation=replace(federation, clients=shares))
 
 
 def test_no_shared_rounds_is_feddag_without_a_shared_start_and_asks_nothing_more() -> None:

@@ -9,7 +9,7 @@ from feddag.clustering.again import of_items
 from feddag.clustering.arrays import FloatArray, IntArray
 from feddag.clustering.items import CLASS_VIEWS, Items
 from feddag.clustering.newcomers import joined, newcomer_distances, newcomer_frame
-from feddag.clustering.outliers import far_from_all, mean_distances
+from feddag.clustering.outliers import far_from, nearer_half, typical_distances
 from feddag.clustering.proximity import Frame
 from feddag.clustering.views import ViewFit
 
@@ -27,7 +27,7 @@ class Placed:
     second_M: IntArray
     """The second nearest cluster; -1 if there is only one."""
     unlike_M: np.ndarray
-    """Whether an item is far from every cluster in some view."""
+    """Whether an item is far from every cluster, from each in some view."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,8 @@ class Anchors:
         """The anchors with these signatures; every cluster has at least one."""
         typical = []
         for fit in frame.fits:
-            means_ZA = mean_distances(_compared(fit, fit.between(items, items, fit)), labels_A)
-            own_A = means_ZA[labels_A, np.arange(len(labels_A))]
-            typical.append(np.array([np.median(own_A[labels_A == z]) for z in range(len(means_ZA))]))
+            distances_AA = _compared(fit, fit.between(items, items, fit))
+            typical.append(typical_distances(nearer_half(distances_AA, labels_A, members=True), labels_A))
         return cls(rows_A, items, labels_A, frame, tuple(typical))
 
     @property
@@ -65,25 +64,23 @@ class Anchors:
 
     def place(self, new: Items) -> Placed:
         """Every item joins the cluster that is nearest on average, by the frame of the anchors."""
-        unlike_M = np.zeros(len(new), dtype=bool)
+        far_ZM = np.zeros((self.count, len(new)), dtype=bool)
         if self.frame.fits:
             distances_MA = np.zeros((len(new), len(self.items)), dtype=np.float32)
             for fit, typical_Z in zip(self.frame.fits, self.typical_VZ, strict=True):
                 of_new, angles_MA = fit.measured(new, self.items)
                 if fit.weight:
                     distances_MA += np.float32(fit.weight) * fit.scale.apply(angles_MA)
-                means_MZ = self.means(_compared(fit, angles_MA))
-                nearest_M = means_MZ.argmin(axis=1)
-                unlike_M |= far_from_all(
-                    means_MZ.min(axis=1),
-                    typical_Z[nearest_M],
+                far_ZM |= far_from(
+                    nearer_half(_compared(fit, angles_MA), self.labels_A, members=False),
+                    typical_Z,
                     None if of_new.angles is None else of_new.angles.errors_N,
                     0.0 if fit.angles is None else fit.angles.typical_error,
                 )
         else:
             of_all = newcomer_frame(new, self.items, self.frame)
             distances_MA, _ = newcomer_distances(new, of_all, self.items, self.frame)
-        return _placed(self.means(distances_MA), unlike_M)
+        return _placed(self.means(distances_MA), np.asarray(far_ZM.all(axis=0)))
 
     def means(self, distances_MA: FloatArray) -> FloatArray:
         """Items x clusters: the mean distance to a cluster's anchors."""

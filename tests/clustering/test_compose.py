@@ -15,7 +15,7 @@ from feddag.clustering.items import Items
 from feddag.clustering.levels import MAX_NOISE, MEDIAN_PER_QUANTILE
 from feddag.clustering.newcomers import place_newcomers
 from feddag.clustering.options import ClusteringOptions
-from feddag.clustering.outliers import confidence, unlike_anyone
+from feddag.clustering.outliers import confidence, nearer_half, unlike_anyone
 from feddag.clustering.pipeline import cluster_signatures
 from feddag.clustering.proximity import shown_views
 from feddag.clustering.reliable import LARGEST_LEVEL, ReliableAngles
@@ -215,6 +215,30 @@ def test_clients_that_resemble_nobody_are_named():
     assert np.flatnonzero(result.unlike_N).tolist() == [5]
     assert agreement(np.delete(result.labels_N, 5), np.delete([0, 1] * 12, 5)) == 1
     assert result.notes([f"c{i}" for i in range(24)])["unlike"] == ["c5"]
+
+
+def test_a_client_that_fits_one_cluster_by_labels_and_no_cluster_by_looks_is_named():
+    """Each cluster is far in some view; in no single view is the client far from all of them."""
+    labels = [((0, 1), (2, 3))[i % 2] for i in range(24)]
+    styles = [3 if i == 5 else 0 for i in range(24)]
+    result = cluster_signatures(federation([0] * 24, styles=styles, labels=labels))
+    assert result.count == 2
+    assert np.flatnonzero(result.unlike_N).tolist() == [5]
+
+
+@pytest.mark.parametrize("members", [True, False])
+def test_the_nearer_half_of_a_cluster_equals_its_literal_version(members):
+    rng = np.random.default_rng(0)
+    labels = np.array([0, 0, 0, 0, 0, 1, 1, 2])
+    distances = rng.uniform(size=(8, 8) if members else (3, 8))
+    np.fill_diagonal(distances, 0 if members else distances.diagonal())
+    found = nearer_half(distances, labels, members=members)
+    for z in range(3):
+        for i in range(len(distances)):
+            others = sorted(distances[i, j] for j in range(8) if labels[j] == z and not (members and i == j))
+            size = (labels == z).sum() - members
+            expected = np.mean(others[: max((size + 1) // 2, 1)]) if others else 0.0
+            assert found[z, i] == pytest.approx(expected)
 
 
 def test_nobody_is_odd_among_few_clients():

@@ -15,7 +15,7 @@ import json
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -254,7 +254,8 @@ def train(table: str, case: str, seed: int, data: str) -> dict[str, Any]:
         done = run(experiment, folder=Path(folder) / "run")
         result = json.loads((done / "result.json").read_text())
         rows = read_clients(done)
-        planted = build(experiment).federation.groups if table.startswith("N1") else {}
+        simulation = build(experiment)
+        planted = simulation.federation.groups if table.startswith("N1") else {}
     found = {
         "table": table, "data": data, "case": case, "seed": seed,
         "accuracy": result["final"]["before"]["accuracy"],
@@ -271,7 +272,19 @@ def train(table: str, case: str, seed: int, data: str) -> dict[str, Any]:
         found["placed"] = float(np.mean(right)) if new and new[0]["cluster"] != "" else None
     else:
         found["lifecycle"] = result["lifecycle"]
+        if simulation.presence.joins:
+            found["mates"] = _against_mates(rows, simulation.presence.joins)
     return found
+
+
+def _against_mates(rows: Sequence[Mapping[str, str]], joined: Collection[str]) -> float | None:
+    """By how much newcomers are more accurate than the old clients of their cluster, on average."""
+    old: dict[str, list[float]] = defaultdict(list)
+    for row in rows:
+        if row["client"] not in joined:
+            old[row["cluster"]].append(float(row["accuracy"]))
+    new = [row for row in rows if row["client"] in joined and old[row["cluster"]]]
+    return float(np.mean([float(r["accuracy"]) - np.mean(old[r["cluster"]]) for r in new])) if new else None
 
 
 # -- cost ----------------------------------------------------------------------------------------------------
@@ -331,6 +344,7 @@ TRAINED = (
     "untouched",
     "clusters",
     "newcomers",
+    "minus mates",
     "placed right",
     "right at the end",
 )
@@ -390,6 +404,7 @@ def _trained(case: str, rows: list[dict[str, Any]]) -> list[str]:
         last("untouched"),
         mean([r["clusters"] for r in rows], "{:.1f}"),
         newcomers if newcomers != "–" else last("new"),
+        mean([100 * r["mates"] for r in rows if r.get("mates") is not None], "{:+.2f}"),
         placed,
         mean(c.get("newcomers_right_final") for c in cycles),
         mean(c.get("recall") for c in cycles),

@@ -113,14 +113,15 @@ def best_split(view: ViewMatrix, members: IntArray, options: ClusteringOptions) 
     def certainty() -> float | None:
         return confirmed(view, members, min_size, options, generator)
 
-    # Few items are asked whenever they can be: by chance alone they fall into parts that look clear.
     few = whole and len(members) < rule.few
     floor, together, margin = rule.clear_floor, rule.clear_together, rule.clear_margin
     if few:
         floor, together, margin = rule.floor, rule.few_together, rule.margin
     enough = rule.separation + rule.few_items / len(members)
     clear = silhouette >= floor and weakest >= together and apart >= enough
-    clear &= not few or certainty() is None
+    # By chance alone few items fall into parts that look clear.
+    if few and (asked := certainty()) is not None:
+        clear &= asked >= rule.few_certainty
     # Asked first, because many clouds cost more.
     if not clear and (certainty() or 0) < rule.certainty:
         return None

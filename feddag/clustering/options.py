@@ -65,8 +65,9 @@ class StructureRule:
     clear_together: float = 0.45  # least mean silhouette of every part
     clear_margin: float = 0.15  # by how much the silhouette exceeds that of the clouds
     separation: float = 1.5  # least distance between parts in errors; plus `few_items` / number of items
-    # Few items must confirm their first split; below 16, or with one class, `floor` and `margin` are enough.
+    # For the first split of few items `floor` and `margin` are clear enough, if the halves do not deny it.
     few: Annotated[int, Ge(0)] = 32  # below so many items they are few
+    few_certainty: float = 3.0  # `certainty` of a clear split of few items, where it can be asked
     few_together: float = 0.2  # least mean silhouette of every part of few items
     few_items: float = 20.0  # few items fall into parts more easily by chance
     label_spread: float = 0.15  # labels split only items that lack so much of each other's samples (u^1.5)

@@ -14,7 +14,7 @@ their distances u^1.5 are on the fixed scale from 0 (the same classes) to 1 (no 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -67,8 +67,11 @@ def compose(views: list[ViewMatrix], num_items: int, options: ClusteringOptions)
     splits: list[Split] = []
     while waiting:
         members = waiting.pop(0)
-        tried = [found for view in views if (found := best_split(view, members, options))]
-        best = max(tried, key=lambda split: split.silhouette, default=None)
+        proposals = [found for view in views if (found := propose(view, members, options))]
+        proposals.sort(
+            key=lambda proposal: -proposal.silhouette
+        )  # whether a split is real is the dear question
+        best = next((split for proposal in proposals if (split := real_split(proposal, options))), None)
         if best is None:
             best = Split(members=members, parts=np.zeros(len(members), dtype=np.int64))
         else:
@@ -85,8 +88,21 @@ def labels_of(splits: tuple[Split, ...], num_items: int) -> IntArray:
     return canonical_labels(labels_N)
 
 
-def best_split(view: ViewMatrix, members: IntArray, options: ClusteringOptions) -> Split | None:
-    """How one view splits some items; None if it shows no structure there."""
+@dataclass(frozen=True)
+class Proposal:
+    """The best cut of some items by one view, before it is asked whether it is real."""
+
+    view: ViewMatrix
+    members: IntArray
+    inner_NN: FloatArray  # distances of the members
+    parts: IntArray
+    silhouette: float
+    weakest: float = 1.0  # least mean silhouette of a part
+    few: bool = False  # whether it is the first split of few items
+
+
+def propose(view: ViewMatrix, members: IntArray, options: ClusteringOptions) -> Proposal | None:
+    """How one view would split some items; None if its parts do not hold together."""
     rule, whole = options.structure, len(members) == len(view.distances_NN)
     min_size = least_size(len(view.distances_NN), rule)
     inner = view.distances_NN if whole else view.distances_NN[np.ix_(members, members)]
@@ -97,28 +113,42 @@ def best_split(view: ViewMatrix, members: IntArray, options: ClusteringOptions) 
         if spread < rule.label_spread:
             return None
         silhouette, parts = best_cut(inner, link(inner, options.linkage), min_size)
-        real = parts.max() > 0 and silhouette >= rule.label_floor
-        return Split(members=members, parts=parts, view=view.name, silhouette=silhouette) if real else None
+        clear = parts.max() > 0 and silhouette >= rule.label_floor
+        return Proposal(view, members, inner, parts, silhouette) if clear else None
     inner = inner if whole else normalised(inner, min_max(inner, resolution=0.0))
     _, parts = best_cut(inner, link(inner, options.linkage), min_size)
     if not parts.max():
         return None
     silhouette, parts = settled(inner, parts, min_size)
-    weakest, apart = weakest_part(inner, parts), separation(view, members, parts)
-    if weakest < rule.together:
-        return None
+    weakest = weakest_part(inner, parts)
+    few = whole and len(members) < rule.few
+    return (
+        Proposal(view, members, inner, parts, silhouette, weakest, few) if weakest >= rule.together else None
+    )
+
+
+def real_split(proposal: Proposal, options: ClusteringOptions) -> Split | None:
+    """The split, or None if chance would show it, too. Labels are counted, so their proposals are real."""
+    view, members, silhouette = proposal.view, proposal.members, proposal.silhouette
+    split = Split(members=members, parts=proposal.parts, view=view.name, silhouette=silhouette)
+    if view.sines_NN is None:
+        return split
+    rule, few, min_size = (
+        options.structure,
+        proposal.few,
+        least_size(len(view.distances_NN), options.structure),
+    )
     generator = np.random.default_rng(rule.seed)  # its own, so that what a view says depends on no other view
 
     @cache
     def certainty() -> float | None:
         return confirmed(view, members, min_size, options, generator)
 
-    few = whole and len(members) < rule.few
     floor, together, margin = rule.clear_floor, rule.clear_together, rule.clear_margin
     if few:
         floor, together, margin = rule.floor, rule.few_together, rule.margin
-    enough = rule.separation + rule.few_items / len(members)
-    clear = silhouette >= floor and weakest >= together and apart >= enough
+    apart, enough = separation(view, members, split.parts), rule.separation + rule.few_items / len(members)
+    clear = silhouette >= floor and proposal.weakest >= together and apart >= enough
     # By chance alone few items fall into parts that look clear.
     if few and (asked := certainty()) is not None:
         clear &= asked >= rule.few_certainty
@@ -126,21 +156,16 @@ def best_split(view: ViewMatrix, members: IntArray, options: ClusteringOptions) 
     if not clear and (certainty() or 0) < rule.certainty:
         return None
     limit = silhouette - rule.margin
-    reached_R = cloud_silhouettes(inner, rule.clouds, min_size, options.linkage, generator, until=limit)
+    reached_R = cloud_silhouettes(
+        proposal.inner_NN, rule.clouds, min_size, options.linkage, generator, until=limit
+    )
     clouds = float(reached_R.max(initial=0))
     if clouds >= limit:
         return None
     clear_of_clouds = not clear or silhouette >= clouds + margin
     if not clear_of_clouds and (certainty() or 0) < rule.certainty:
         return None
-    return Split(
-        members=members,
-        parts=parts,
-        view=view.name,
-        silhouette=silhouette,
-        clouds=clouds,
-        separation=apart,
-    )
+    return replace(split, clouds=clouds, separation=apart)
 
 
 def confirmed(

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from feddag.clustering.agglomerative import agreement
-from feddag.clustering.compose import ViewMatrix, best_split, confirmed
+from feddag.clustering.compose import ViewMatrix, confirmed, propose, real_split
 from feddag.clustering.confirm import FEW_ITEMS, MOST_ITEMS, apartness, class_halves, confirmation, surprise
 from feddag.clustering.options import ClusteringOptions
 from feddag.clustering.pipeline import cluster_signatures
@@ -120,14 +120,17 @@ def test_few_clients_are_split_only_by_what_both_halves_of_the_classes_show():
         sines, errors = whole / whole.max(), np.full(count, 1e-3)
         return ViewMatrix("pixels", sines, sines, errors, halves=lambda members: angles)
 
+    def split(asked):
+        proposal = propose(asked, np.arange(len(asked.distances_NN)), options)
+        assert proposal is not None
+        return real_split(proposal, options)
+
     chance = [squared(rng.normal(size=(20, 3))) for _ in range(2)]
     planted = [squared(4.0 * groups[:, None] + rng.normal(size=(20, 3))) for _ in range(2)]
-    assert best_split(view(20, *chance), np.arange(20), options) is None
-    found = best_split(view(20, *planted), np.arange(20), options)
-    assert found is not None
-    assert agreement(found.parts, groups) == 1
-    assert best_split(view(20), np.arange(20), options) is not None  # of one class there are no halves
-    assert best_split(view(FEW_ITEMS - 1), np.arange(FEW_ITEMS - 1), options) is not None  # too few to ask
+    assert split(view(20, *chance)) is None
+    assert agreement(split(view(20, *planted)).parts, groups) == 1
+    assert split(view(20)) is not None  # of one class there are no halves
+    assert split(view(FEW_ITEMS - 1)) is not None  # too few to ask
 
 
 def test_groups_that_overlap_in_the_noise_are_found_and_oddities_of_one_half_are_not():

@@ -107,13 +107,14 @@ def propose(view: ViewMatrix, members: IntArray, options: ClusteringOptions) -> 
     min_size = least_size(len(view.distances_NN), rule)
     inner = view.distances_NN if whole else view.distances_NN[np.ix_(members, members)]
     spread = mean_distance(inner)
+    few = whole and len(members) < rule.few
     if len(members) < 2 * min_size or spread <= 0:
         return None
     if view.sines_NN is None:
         if spread < rule.label_spread:
             return None
         silhouette, parts = best_cut(inner, link(inner, options.linkage), min_size)
-        clear = parts.max() > 0 and silhouette >= rule.label_floor
+        clear = parts.max() > 0 and silhouette >= (rule.few_label_floor if few else rule.label_floor)
         return Proposal(view, members, inner, parts, silhouette) if clear else None
     inner = inner if whole else normalised(inner, min_max(inner, resolution=0.0))
     _, parts = best_cut(inner, link(inner, options.linkage), min_size)

@@ -72,6 +72,7 @@ class StructureRule:
     few_items: float = 20.0  # few items fall into parts more easily by chance
     label_spread: float = 0.15  # labels split only items that lack so much of each other's samples (u^1.5)
     label_floor: float = 0.6  # least silhouette of a split by labels
+    few_label_floor: float = 0.75  # the same for the first split of few items
     clouds: Annotated[int, Ge(0)] = 20  # number of structureless clouds per test
     seed: int = 0  # of the clouds; it decides only borderline cases
 

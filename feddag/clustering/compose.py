@@ -68,9 +68,8 @@ def compose(views: list[ViewMatrix], num_items: int, options: ClusteringOptions)
     while waiting:
         members = waiting.pop(0)
         proposals = [found for view in views if (found := propose(view, members, options))]
-        proposals.sort(
-            key=lambda proposal: -proposal.silhouette
-        )  # whether a split is real is the dear question
+        # The best first: whether a split is real is the expensive question.
+        proposals.sort(key=lambda proposal: -proposal.silhouette)
         best = next((split for proposal in proposals if (split := real_split(proposal, options))), None)
         if best is None:
             best = Split(members=members, parts=np.zeros(len(members), dtype=np.int64))
@@ -122,10 +121,9 @@ def propose(view: ViewMatrix, members: IntArray, options: ClusteringOptions) -> 
         return None
     silhouette, parts = settled(inner, parts, min_size)
     weakest = weakest_part(inner, parts)
-    few = whole and len(members) < rule.few
-    return (
-        Proposal(view, members, inner, parts, silhouette, weakest, few) if weakest >= rule.together else None
-    )
+    if weakest < rule.together:
+        return None
+    return Proposal(view, members, inner, parts, silhouette, weakest, few)
 
 
 def real_split(proposal: Proposal, options: ClusteringOptions) -> Split | None:
@@ -134,11 +132,8 @@ def real_split(proposal: Proposal, options: ClusteringOptions) -> Split | None:
     split = Split(members=members, parts=proposal.parts, view=view.name, silhouette=silhouette)
     if view.sines_NN is None:
         return split
-    rule, few, min_size = (
-        options.structure,
-        proposal.few,
-        least_size(len(view.distances_NN), options.structure),
-    )
+    rule, few = options.structure, proposal.few
+    min_size = least_size(len(view.distances_NN), rule)
     generator = np.random.default_rng(rule.seed)  # its own, so that what a view says depends on no other view
 
     @cache

@@ -51,17 +51,24 @@ CIFAR = [
 CIFAR += ["training.local_epochs=2", "training.batch_size=32", "training.lr=0.02", "model=lenet"]
 CIFAR += ["training.prior_correction=1"]
 CONCEPTS = 'partition.concept.maps=["identity","reverse","shift"]'
+STYLES = [
+    "partition.kind=iid",
+    'partition.feature.types=["clean", "gaussian_noise", "gaussian_blur", "contrast"]',
+]
 # setting → (R, planted groups or what PACFL and IFCA are told, settings)
 SETTINGS: dict[str, tuple[int, int, list[str]]] = {
     "office": (20, 4, ["data=office-caltech10", *SMALL]),
     "pacs": (20, 4, ["data=pacs", "data.max_train=2000", "data.max_test=1000", *SMALL]),
     "concepts": (20, 3, [*FASHION, "partition.kind=lda", "partition.alpha=1", CONCEPTS]),
+    "styles": (20, 4, [*FASHION, *STYLES]),
+    "photo styles": (24, 4, [*CIFAR, *STYLES]),
     "labels": (20, 5, [*FASHION, "partition.kind=label-groups", "partition.alpha=0.25"]),
     "pairs": (24, 5, [*CIFAR, "partition.kind=label-groups", "partition.alpha=1"]),
     "lda 0.25": (20, 4, [*FASHION, "partition.kind=lda", "partition.alpha=0.25"]),
     "lda 1": (20, 4, [*FASHION, "partition.kind=lda", "partition.alpha=1"]),
 }
-ALL = ["algorithm=feddag", "algorithm.preset=shared_start", "algorithm.shared_start.evidence=false"]
+SHARED = ["algorithm=feddag", "algorithm.preset=shared_start"]
+ALL = [*SHARED, "algorithm.shared_start.evidence=false"]
 METHODS: dict[str, list[str]] = {
     "FedDAG": ["algorithm=feddag"],
     "FedDAG*": ["algorithm=feddag", "algorithm.preset=one_encoder"],
@@ -69,7 +76,10 @@ METHODS: dict[str, list[str]] = {
     "PACFL": ["algorithm=pacfl", "algorithm.num_clusters={groups}"],
     "IFCA": ["algorithm=ifca", "algorithm.num_clusters={groups}"],
     # what the parts are worth
-    "shared start": ["algorithm=feddag", "algorithm.preset=shared_start"],
+    "mixtures alone": ["algorithm=feddag", "algorithm.shared_start.rounds=0"],
+    "shared half alone": ["algorithm=feddag", "algorithm.mixture.most=0"],
+    "shared quarter": ["algorithm=feddag", "algorithm.shared_start.rounds=0.25"],
+    "by validation": SHARED,
     "warm FedDAG*": ["algorithm=feddag", "algorithm.preset=two_encoders", "algorithm.encoders.count=1"],
     "two encoders": ["algorithm=feddag", "algorithm.preset=two_encoders"],
     "always": [*ALL, "algorithm.shared_start.partners=all"],

@@ -59,6 +59,7 @@ class State:
     changed: tuple[str, ...] = ()  # clients that joined, moved or fit badly since the clustering
     settled: int = 0  # the round in which the clusters were last looked at
     sharing: tuple[int, ...] = ()  # the clusters whose models are still averaged (`shared_start`)
+    partners: tuple[tuple[int, ...], ...] = ()  # while some share: with whom each cluster may
     unsigned: Unsigned | None = None  # of very many clients: those whose signatures are not kept, too
     empty: dict[str, int] | None = None  # cluster of which nobody is there → since which round
     weights: Weights = ()  # of the models that each cluster's clients use (`mixture`); (): their own

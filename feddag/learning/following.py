@@ -109,6 +109,9 @@ def _without_empty(state: State, labels: Mapping[str, int]) -> State:
         models=tuple(state.models[z] for z in kept),
         sources=sources,
         sharing=tuple(place[z] for z in state.sharing if z in place),
+        partners=tuple(
+            tuple(place[q] for q in state.partners[z] if q in place) for z in kept if z < len(state.partners)
+        ),
         weights=(),
         empty={str(place[int(z)]): t for z, t in (state.empty or {}).items() if int(z) in place} or None,
     )

@@ -24,7 +24,7 @@ from feddag.core.message import message, options, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, validation_task
 from feddag.learning.evaluation import logits
-from feddag.learning.shared_start import label_counts, with_same_labels
+from feddag.learning.partners import label_counts, with_same_labels
 
 FIRST = 8  # the first round after which clients are asked: models must have learnt something
 STEPS = 20  # of expectation and maximisation

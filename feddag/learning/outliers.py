@@ -6,7 +6,7 @@ from typing import Any
 
 from feddag.core.averaging import mean
 from feddag.core.deployment import Deployment, LocalTraining
-from feddag.learning.shared_start import label_counts
+from feddag.learning.partners import label_counts
 
 
 def offered(served: Deployment, state: Any, local: LocalTraining) -> Deployment:

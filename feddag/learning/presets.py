@@ -23,11 +23,13 @@ def former_names(groups: Mapping[str, Any]) -> dict[str, str]:
     return {**moved, **FORMER}
 
 
+# Clusters that learn nothing from each other by whole models.
+ALONE: dict[str, Any] = {"shared_start": {"rounds": 0.0}, "mixture": {"most": 0}}
 # Two encoders from a warm-up of all clients, each cluster with its own from the start.
 TWO_ENCODERS: dict[str, Any] = {
     "signature": {"views": ["pixels", "shape", "texture", "gradient"]},
     "encoders": {"count": 2, "primary_start": "warm"},
-    "mixture": {"most": 0},
+    **ALONE,
     "seen_labels": False,
 }
 PRESETS: dict[str, dict[str, Any]] = {
@@ -52,12 +54,12 @@ PRESETS: dict[str, dict[str, Any]] = {
             "head_start": "random",
             "secondary_start": "random",
         },
-        "mixture": {"most": 0},
+        **ALONE,
         "seen_labels": False,
     },
     # FedDAG* and FedDAG† of the paper's tables: clusters that learn nothing from each other
-    "one_encoder": {"mixture": {"most": 0}},
-    # clusters with the same labels average their models before they specialise, as long as validation agrees
-    "shared_start": {"shared_start": {"rounds": 0.4}, "mixture": {"most": 0}},
+    "one_encoder": ALONE,
+    # clusters share a start only as long as validation samples agree, and use their own models alone
+    "shared_start": {"shared_start": {"rounds": 0.4, "evidence": True}, "mixture": {"most": 0}},
     "no_sharing": {**TWO_ENCODERS, "encoders": {**TWO_ENCODERS["encoders"], "sharing": False}},
 }

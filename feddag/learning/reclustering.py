@@ -154,6 +154,7 @@ def adopted(
         changed=(),
         settled=server.round,
         sharing=(),
+        partners=(),
         weights=(),
         empty=None,
     )
@@ -164,6 +165,7 @@ def measured_anew(state: State, found: ClusteringResult, method: Method, server:
     new = adopted(state, state.signatures, found, method, server)
     kept = {
         "sharing": state.sharing,
+        "partners": state.partners,
         "weights": state.weights,
         "settled": state.settled,
         "empty": state.empty,

@@ -24,15 +24,11 @@ from annotated_types import Ge, Le
 
 from feddag.core.algorithm import Server
 from feddag.core.averaging import Mean, mean
-from feddag.core.clusters import Clusters
 from feddag.core.message import message, options, public, sensitive
 from feddag.core.params import Params
 from feddag.core.task import Client, validation_task
 from feddag.learning.evaluation import logits
-from feddag.learning.signature import Signature
-
-# For each cluster, itself and all whose models are averaged to its own.
-Partners = tuple[tuple[int, ...], ...]
+from feddag.learning.partners import Grouped, Partners, label_counts, possible_partners
 
 
 @options
@@ -40,11 +36,12 @@ class SharedStartOptions:
     """Whether, with whom and for how long clusters share their whole models before they specialise."""
 
     # share of all rounds, those of the warm-up included; 0: clusters train alone from the start
-    rounds: Annotated[float, Ge(0), Le(1)] = 0.0
+    rounds: Annotated[float, Ge(0), Le(1)] = 0.5
     partners: Literal["all", "graph", "random"] = "all"  # all clusters; its sources; as many by chance
     # a partner holds the labels of at least this share of a cluster's samples, and the other way round
     same_labels: Annotated[float, Ge(0), Le(1)] = 0.75
-    evidence: bool = True  # False: nobody is asked, and everybody shares for exactly these rounds
+    same_names: bool = True  # and calls the same things by the same names (`clustering/meaning.py`)
+    evidence: bool = False  # True: members are asked, and a cluster leaves when validation samples say so
     # ρ: the shared step must tell this part of what the own step tells about labels, else a cluster leaves
     enough: Annotated[float, Ge(0), Le(1)] = 0.5
     certainty: Annotated[float, Ge(0)] = 2.0  # standard errors by which a difference is evidence
@@ -141,16 +138,8 @@ class Evidence:
         return not self.lack < -certainty * self.error
 
 
-def with_same_labels(counts_ZC: np.ndarray, least: float) -> np.ndarray:
-    """Which pairs of clusters hold the same labels: those of at least this share of each other's samples."""
-    shares_ZC = counts_ZC / np.maximum(counts_ZC.sum(axis=1, keepdims=True), 1)
-    in_common_ZZ = shares_ZC @ (counts_ZC > 0).T  # of z's samples, those of labels that q holds, too
-    return np.minimum(in_common_ZZ, in_common_ZZ.T) >= least - 1e-9
-
-
 def partners_of(state: "Sharers", options: SharedStartOptions, server: Server) -> Partners:
     """For each cluster, whose models are averaged to its own: those of its partners that still share."""
-    alike_ZZ = with_same_labels(np.stack(label_counts(state)), options.same_labels)
     # A cluster of which nobody is there keeps its model bit for bit.
     sharing = [z for z in state.sharing if str(z) not in (state.empty or {})]
     found: list[tuple[int, ...]] = []
@@ -162,7 +151,7 @@ def partners_of(state: "Sharers", options: SharedStartOptions, server: Server) -
             number = sum(1 for q in of_z if q != z)
             drawn = (server.seed / "partners" / z).numpy().permutation(others)[:number]
             others = [int(q) for q in drawn]
-        with_z = {z, *(q for q in others if q in sharing and alike_ZZ[z, q])}
+        with_z = {z, *(q for q in others if q in sharing and q in state.partners[z])}
         found.append(tuple(sorted(with_z)) if z in sharing else (z,))
     return tuple(found)
 
@@ -183,24 +172,13 @@ def averaged(models: Sequence[Params], examples: Mapping[int, int], partners: Pa
     return tuple(result)
 
 
-class Sharers(Protocol):
+class Sharers(Grouped, Protocol):
     """What is needed of a state: who is where, learns from whom, holds which labels, and still shares."""
 
-    clusters: Clusters
     sources: tuple[tuple[int, ...], ...]
-    signatures: dict[str, Signature]
     sharing: tuple[int, ...]
+    partners: Partners
     empty: dict[str, int] | None
-
-
-def label_counts(state: Sharers) -> list[np.ndarray]:
-    """The number of samples of every class, in each cluster."""
-    unsigned = getattr(state, "unsigned", None)
-    if unsigned is not None and len(unsigned.counts_ZC) == len(state.clusters):
-        return list(unsigned.counts_ZC)
-    counts = {client: signature.counts for client, signature in state.signatures.items()}
-    nothing = np.zeros_like(next(iter(counts.values())))
-    return [sum((counts.get(c, nothing) for c in members), nothing) for members in state.clusters.members]
 
 
 def share(
@@ -216,16 +194,19 @@ def share(
     A cluster that leaves keeps its own step; the others are averaged without it.
     """
     last = options.last(server.num_rounds)
-    state = not_alone(state, options, server) if means is None and state.sharing else state
+    if means is None and state.sharing:
+        partners = possible_partners(state, options.same_labels, options.same_names)
+        state = not_alone(replace(state, partners=partners), options, server)
     if not state.sharing:
-        return replace(state, models=tuple(own))
+        return replace(state, models=tuple(own), partners=())
     if means is None:
         examples = {z: int(counts.sum()) for z, counts in enumerate(label_counts(state))}
     else:
         examples = {z: found.reply.examples for z, found in means.items()}
     together = averaged(own, examples, partners_of(state, options, server))
     if not options.evidence:
-        return replace(state, models=together, sharing=state.sharing if server.round < last else ())
+        state = replace(state, models=together)
+        return state if server.round < last else replace(state, sharing=(), partners=())
     if means is None and all(model == own[0] for model in own):
         return state  # from a common start nobody has a step of its own yet
     if options.due(server.round, server.num_rounds):

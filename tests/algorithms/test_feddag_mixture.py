@@ -16,6 +16,7 @@ TWO = {
     "clustering": {"num_clusters": 2},
     "signature": {"vectors": 1, "views": ["pixels"]},
     "mixture": {"same_labels": 0.0},
+    "shared_start": {"rounds": 0.0},
 }
 ALONE = {**TWO, "preset": "one_encoder", "mixture": {"most": 0}}
 

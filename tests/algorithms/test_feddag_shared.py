@@ -33,9 +33,11 @@ COLD = {
     "signature": {"vectors": 1, "views": ["pixels"]},
 }
 
+ANYBODY = {"same_labels": 0.0, "same_names": False}  # shares with everybody
+
 
 def settings(**shared: Any) -> dict[str, Any]:
-    return {**BASE, "shared_start": {"rounds": 0.5, "certainty": 0.0, "same_labels": 0.0, **shared}}
+    return {**BASE, "shared_start": {"rounds": 0.5, "evidence": True, "certainty": 0.0, **ANYBODY, **shared}}
 
 
 def states(simulation: Simulation, engine: Any = None, log: list | None = None) -> list[Any]:
@@ -65,7 +67,10 @@ def test_without_validation_samples_every_cluster_trains_alone() -> None:
 
 def test_from_a_common_start_everybody_shares_until_there_is_evidence() -> None:
     log: list = []
-    shared = states(toy("feddag", {**COLD, "shared_start": {"enough": 0.0, "same_labels": 0.0}}), log=log)
+    shared = states(
+        toy("feddag", {**COLD, "shared_start": {"enough": 0.0, **ANYBODY}}),
+        log=log,
+    )
     assert shared[0].models[0] == shared[0].models[1]
     assert shared[0].sharing == (0, 1), "there is nothing to weigh yet"
     assert next(r for name, r, _ in log if name == "weigh") == 1
@@ -152,3 +157,27 @@ def test_a_run_that_is_killed_in_every_round_goes_on_to_the_same_bits(tmp_path: 
         return rounds, json.loads((folder / "result.json").read_text())["state_digest"]
 
     assert recorded(cut) == recorded(whole)
+
+
+# -- who may share: the same names for the same things -----------------------------------------------------
+
+DIGITS = {"data": {"name": "digits"}, "partition": {"kind": "iid"}, "num_clients": 8}
+LOOKS = {"feature": {"types": ["clean", "contrast"], "severity": 5}}
+NAMES = {"concept": {"maps": ["identity", "reverse"]}}
+
+
+@pytest.mark.parametrize(("planted", "shares"), [(LOOKS, True), (NAMES, False)])
+def test_clusters_share_through_other_looks_and_never_under_other_names(planted: Any, shares: bool) -> None:
+    changed = {**DIGITS, "partition": {"kind": "iid", **planted}}
+    told = {"clustering": {"num_clusters": 2}}
+    found = states(toy("feddag", told, **changed))
+    assert len(found[0].clusters) == 2
+    assert (found[0].sharing == (0, 1)) == shares
+    alone = states(toy("feddag", {**told, "preset": "one_encoder"}, **changed))
+    if not shares:
+        assert [s.models for s in found] == [s.models for s in alone]
+    else:
+        equal = [s.models[0] == s.models[1] for s in found]
+        assert equal == [True] * (ROUNDS // 2 + 1) + [False] * (ROUNDS // 2), "the first half, then apart"
+        assert found[-1].models != alone[-1].models
+        assert found[-1].partners == found[-1].sharing == ()

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from feddag.core.clusters import Clusters
 from feddag.core.params import Params
 from feddag.core.seeds import Seed
+from feddag.learning.partners import possible_partners, with_same_labels
 from feddag.learning.shared_start import (
     Evidence,
     SharedStartOptions,
@@ -24,7 +25,6 @@ from feddag.learning.shared_start import (
     partners_of,
     share,
     weigh,
-    with_same_labels,
 )
 from tests.support.toys import blob_site, toy_client, toy_server
 
@@ -133,7 +133,8 @@ def test_partners_are_all_who_still_share_or_those_that_the_graph_names() -> Non
             sharing=sharing,
             empty=away,
         )
-        return partners_of(state, SharedStartOptions(partners=how, same_labels=0.5), server)
+        state.partners = possible_partners(state, 0.5, same_names=False)
+        return partners_of(state, SharedStartOptions(partners=how), server)
 
     assert found("all", d=3) == ((0, 1, 2, 3),) * 4
     assert found("all") == ((0, 1, 2, 3), (0, 1, 2, 3), (0, 1, 2), (0, 1, 3)), (
@@ -168,6 +169,7 @@ class ToyState:
     clusters: Clusters = CLUSTERS
     sources: Any = ((1,), (2,), (0,))
     sharing: tuple[int, ...] = (0, 1, 2)
+    partners: Any = ((0, 1, 2),) * 3
     empty: None = None
 
     @property
@@ -202,7 +204,7 @@ OWN = [Params.of({"w": torch.tensor([value])}) for value in (8.0, 2.0, 6.0)]
 
 
 def values_after(server: ToyServer, **options: Any) -> tuple[list[float], tuple[int, ...]]:
-    plan = SharedStartOptions(rounds=0.5, **options)
+    plan = SharedStartOptions(**{"rounds": 0.5, "evidence": True, "same_names": False, **options})
     after = share(ToyState(), OWN, None, "single", plan, server)  # type: ignore[arg-type]
     return [float(m["w"]) for m in after.models], after.sharing
 

@@ -12,6 +12,8 @@ from feddag.cli.options import terminal
 if TYPE_CHECKING:
     from feddag.compare.grid import ComparisonGrid
 
+MANY_SEEDS = 100  # a larger number is a seed whose comma was forgotten
+
 
 def compare(
     names: Annotated[
@@ -108,8 +110,7 @@ def _base(names: list[str]) -> tuple[list[str], dict]:
 
 
 def _seeds(text: str, first: int) -> tuple[int, ...]:
-    """`3` means three seeds from the first on, `1,2,5` these seeds."""
-    from feddag.compare.grid import MAX_SEEDS
+    """`3` means three seeds from the first on, `1,2,5` these seeds, and `530,` this one."""
     from feddag.core.errors import InvalidInput
     from feddag.experiment.sentences import shown_text
 
@@ -118,10 +119,10 @@ def _seeds(text: str, first: int) -> tuple[int, ...]:
         raise InvalidInput(f"--seeds {shown_text(text)}: expected whole numbers")
     if "," in text:
         return tuple(int(number) for number in numbers)
-    if len(numbers) != 1 or not 1 <= numbers[0] <= MAX_SEEDS:
+    if len(numbers) != 1 or not 1 <= numbers[0] <= MANY_SEEDS:
         raise InvalidInput(
-            f"--seeds {shown_text(text)}: expected a number of seeds from 1 to {MAX_SEEDS:,}, "
-            "or seeds such as 1,2,5"
+            f"--seeds {shown_text(text)}: expected a number of seeds from 1 to {MANY_SEEDS}, "
+            "or seeds with commas: 1,2,5 are three seeds, 530, is one"
         )
     return tuple(range(first, first + int(numbers[0])))
 

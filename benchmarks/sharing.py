@@ -77,7 +77,8 @@ METHODS: dict[str, list[str]] = {
     "IFCA": ["algorithm=ifca", "algorithm.num_clusters={groups}"],
     # what the parts are worth
     "mixtures alone": ["algorithm=feddag", "algorithm.shared_start.rounds=0"],
-    "shared half alone": ["algorithm=feddag", "algorithm.mixture.most=0"],
+    "shared start alone": ["algorithm=feddag", "algorithm.mixture.most=0"],
+    "one model at first": ["algorithm=feddag", "algorithm.shared_start.pull=1"],
     "shared quarter": ["algorithm=feddag", "algorithm.shared_start.rounds=0.25"],
     "by validation": SHARED,
     "warm FedDAG*": ["algorithm=feddag", "algorithm.preset=two_encoders", "algorithm.encoders.count=1"],

@@ -59,7 +59,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
     # FedDAG* and FedDAG† of the paper's tables: clusters that learn nothing from each other
     "one_encoder": ALONE,
-    # clusters share a start only as long as validation samples agree, and use their own models alone
-    "shared_start": {"shared_start": {"rounds": 0.4, "evidence": True}, "mixture": {"most": 0}},
+    # clusters have one model only as long as validation samples agree, and use their own models alone
+    "shared_start": {"shared_start": {"rounds": 0.4, "pull": 1.0, "evidence": True}, "mixture": {"most": 0}},
     "no_sharing": {**TWO_ENCODERS, "encoders": {**TWO_ENCODERS["encoders"], "sharing": False}},
 }

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Share first, then specialise: clusters begin with one common model and leave it when validation says so.
+"""Share first, then specialise: clusters begin with one model and keep each other near in the first rounds.
 
-A cluster *shares* as long as its model is averaged, after every round, with those of its partners: clusters
-that hold the same labels, since a model for other labels is a model for another task. Its *own step* is what
-the updates of its own clients alone would have made of the same model. From time to time the members of a
-cluster weigh both on their validation samples:
+A cluster *shares* as long as its model is drawn, after every round, to the mean of its partners' models:
+
+    Θ_z ← (1 − pull) · Θ_z + pull · Σ_q n_q Θ_q / Σ_q n_q        over the cluster z itself and its partners q
+
+Partners hold the same labels and mean the same by them, since a model for other labels is a model for another
+task. This ends after `rounds`; then every cluster trains alone.
+
+With `evidence` validation samples decide who shares. The *own step* of a cluster is what the updates of its
+own clients alone would have made of the same model; from time to time its members weigh both:
 
     warm start       a cluster that the common model tells too little leaves at once, with its own warm model
     shared rounds    who shares leaves when there is evidence against the shared step
@@ -37,6 +42,8 @@ class SharedStartOptions:
 
     # share of all rounds, those of the warm-up included; 0: clusters train alone from the start
     rounds: Annotated[float, Ge(0), Le(1)] = 0.5
+    # how far a shared round moves a model from its own step to the mean of all partners'; 1: they are equal
+    pull: Annotated[float, Ge(0), Le(1)] = 0.5
     partners: Literal["all", "graph", "random"] = "all"  # all clusters; its sources; as many by chance
     # a partner holds the labels of at least this share of a cluster's samples, and the other way round
     same_labels: Annotated[float, Ge(0), Le(1)] = 0.75
@@ -162,12 +169,16 @@ def not_alone(state: Any, options: SharedStartOptions, server: Server) -> Any:
     return replace(state, sharing=tuple(z for z in state.sharing if len(partners[z]) > 1))
 
 
-def averaged(models: Sequence[Params], examples: Mapping[int, int], partners: Partners) -> tuple[Params, ...]:
-    """Every model averaged over its partners, by the samples that were trained on; its own without any."""
+def averaged(
+    models: Sequence[Params], examples: Mapping[int, int], partners: Partners, pull: float = 1.0
+) -> tuple[Params, ...]:
+    """(1 − pull) · its own model + pull · the mean over its partners, by the samples that were trained on."""
     result = []
     for z, of_z in enumerate(partners):
-        weights = [examples.get(q, 0) for q in of_z]
-        alone = of_z == (z,) or not sum(weights)
+        samples = {q: examples.get(q, 0) for q in of_z}
+        total = sum(samples.values())
+        alone = of_z == (z,) or not total
+        weights = [pull * n + (1 - pull) * total * (q == z) for q, n in samples.items()]
         result.append(models[z] if alone else mean([models[q] for q in of_z], weights))
     return tuple(result)
 
@@ -203,7 +214,7 @@ def share(
         examples = {z: int(counts.sum()) for z, counts in enumerate(label_counts(state))}
     else:
         examples = {z: found.reply.examples for z, found in means.items()}
-    together = averaged(own, examples, partners_of(state, options, server))
+    together = averaged(own, examples, partners_of(state, options, server), options.pull)
     if not options.evidence:
         state = replace(state, models=together)
         return state if server.round < last else replace(state, sharing=(), partners=())
@@ -218,7 +229,7 @@ def share(
         leaves = {z for z in state.sharing if found[z].leaves(options.certainty, default)} - unheard
         stay = replace(state, sharing=tuple(z for z in state.sharing if z not in leaves))
         state = not_alone(stay, options, server)
-        together = averaged(own, examples, partners_of(state, options, server))
+        together = averaged(own, examples, partners_of(state, options, server), options.pull)
     server.note(sharing=list(state.sharing))
     return replace(state, models=together)
 

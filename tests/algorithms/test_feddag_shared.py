@@ -37,7 +37,8 @@ ANYBODY = {"same_labels": 0.0, "same_names": False}  # shares with everybody
 
 
 def settings(**shared: Any) -> dict[str, Any]:
-    return {**BASE, "shared_start": {"rounds": 0.5, "evidence": True, "certainty": 0.0, **ANYBODY, **shared}}
+    given = {"rounds": 0.5, "pull": 1.0, "evidence": True, "certainty": 0.0, **ANYBODY, **shared}
+    return {**BASE, "shared_start": given}
 
 
 def states(simulation: Simulation, engine: Any = None, log: list | None = None) -> list[Any]:
@@ -169,7 +170,7 @@ NAMES = {"concept": {"maps": ["identity", "reverse"]}}
 @pytest.mark.parametrize(("planted", "shares"), [(LOOKS, True), (NAMES, False)])
 def test_clusters_share_through_other_looks_and_never_under_other_names(planted: Any, shares: bool) -> None:
     changed = {**DIGITS, "partition": {"kind": "iid", **planted}}
-    told = {"clustering": {"num_clusters": 2}}
+    told = {"clustering": {"num_clusters": 2}, "shared_start": {"pull": 1.0}}
     found = states(toy("feddag", told, **changed))
     assert len(found[0].clusters) == 2
     assert (found[0].sharing == (0, 1)) == shares
@@ -181,3 +182,10 @@ def test_clusters_share_through_other_looks_and_never_under_other_names(planted:
         assert equal == [True] * (ROUNDS // 2 + 1) + [False] * (ROUNDS // 2), "the first half, then apart"
         assert found[-1].models != alone[-1].models
         assert found[-1].partners == found[-1].sharing == ()
+        near = states(toy("feddag", {**told, "shared_start": {}}, **changed))
+        assert near[1].models[0] != near[1].models[1]
+        assert 0 < apart(near[1]) < apart(alone[1]), "by default clusters stay near each other"
+
+
+def apart(state: Any) -> float:
+    return float((state.models[0].vector - state.models[1].vector).norm())

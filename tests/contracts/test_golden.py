@@ -145,6 +145,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
             "clustering": {"num_clusters": 2},
             "shared_start": {
                 "rounds": 1.0,
+                "pull": 1.0,
                 "evidence": True,
                 "enough": 0.0,
                 "certainty": 4.0,

@@ -161,6 +161,21 @@ def test_models_are_averaged_over_partners_by_the_samples_behind_them() -> None:
     assert averaged(models, {}, partners) == tuple(models)
 
 
+@given(st.lists(st.integers(0, 50), min_size=4, max_size=4), st.floats(0, 1))
+def test_a_model_is_drawn_to_the_mean_of_its_partners_by_the_given_share(samples: list, pull: float) -> None:
+    numbers, partners = [1.0, 2.0, 6.0, -3.0], ((0, 1, 2), (0, 1), (2,), (1, 3))
+    models = [Params.of({"w": torch.tensor([value])}) for value in numbers]
+    found = averaged(models, dict(enumerate(samples)), partners, pull)
+    for z, of_z in enumerate(partners):
+        total = sum(samples[q] for q in of_z)
+        if len(of_z) == 1 or not total:
+            assert found[z] is models[z]
+        else:
+            middle = sum(samples[q] * numbers[q] for q in of_z) / total
+            expected = (1 - pull) * numbers[z] + pull * middle
+            assert float(found[z]["w"]) == pytest.approx(expected, abs=1e-5)
+
+
 @dataclass(frozen=True)
 class ToyState:
     """Three clusters of one client each, with as many samples as one can check by hand."""
@@ -204,7 +219,8 @@ OWN = [Params.of({"w": torch.tensor([value])}) for value in (8.0, 2.0, 6.0)]
 
 
 def values_after(server: ToyServer, **options: Any) -> tuple[list[float], tuple[int, ...]]:
-    plan = SharedStartOptions(**{"rounds": 0.5, "evidence": True, "same_names": False, **options})
+    given = {"rounds": 0.5, "pull": 1.0, "evidence": True, "same_names": False}
+    plan = SharedStartOptions(**{**given, **options})
     after = share(ToyState(), OWN, None, "single", plan, server)  # type: ignore[arg-type]
     return [float(m["w"]) for m in after.models], after.sharing
 

@@ -38,7 +38,7 @@ check: develop
 	$(BIN)/lint-imports
 
 unit: develop
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 docs: develop ## The documentation as a site in build/site
 	$(BIN)/mkdocs build --strict

@@ -158,8 +158,9 @@ def partners_of(state: "Sharers", options: SharedStartOptions, server: Server) -
             number = sum(1 for q in of_z if q != z)
             drawn = (server.seed / "partners" / z).numpy().permutation(others)[:number]
             others = [int(q) for q in drawn]
-        with_z = {z, *(q for q in others if q in sharing and q in state.partners[z])}
-        found.append(tuple(sorted(with_z)) if z in sharing else (z,))
+        # A cluster that newcomers opened has no partners, and is nobody's.
+        known = state.partners[z] if z in sharing else ()
+        found.append(tuple(sorted({z, *(q for q in others if q in sharing and q in known)})))
     return tuple(found)
 
 
@@ -208,6 +209,7 @@ def share(
     if means is None and state.sharing:
         partners = possible_partners(state, options.same_labels, options.same_names)
         state = not_alone(replace(state, partners=partners), options, server)
+        server.note(partners=[list(of_z) for of_z in partners])
     if not state.sharing:
         return replace(state, models=tuple(own), partners=())
     if means is None:

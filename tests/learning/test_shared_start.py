@@ -152,6 +152,16 @@ def test_partners_are_all_who_still_share_or_those_that_the_graph_names() -> Non
     assert drawn == found("random")
 
 
+def test_a_cluster_that_newcomers_opened_meanwhile_shares_with_nobody() -> None:
+    state: Any = SimpleNamespace(
+        sources=((1,), (0,), (0,)), sharing=(0, 1), partners=((0, 1), (0, 1)), empty=None
+    )
+    server: Any = SimpleNamespace(seed=Seed(1))
+    for how in ("all", "graph", "random"):
+        assert partners_of(state, SharedStartOptions(partners=how), server)[2] == (2,)
+    assert partners_of(state, SharedStartOptions(), server) == ((0, 1), (0, 1), (2,))
+
+
 def test_models_are_averaged_over_partners_by_the_samples_behind_them() -> None:
     models = [Params.of({"w": torch.tensor([value])}) for value in (1.0, 2.0, 6.0)]
     partners = ((0, 1), (0, 1), (2,))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a shared start could add at best: all samples of a domain in one place, no federation.
+"""What other domains' samples add without a federation: all samples of a domain in one place.
 
     python benchmarks/sharing_bound.py office pacs --seeds 1 2 3
 

@@ -16,12 +16,9 @@ from feddag.learning.devices import find_device
 from feddag.learning.evaluation import logits
 from feddag.learning.sgd import sgd
 from feddag.models import Networks
-from tests.contracts.toys import SETTINGS, TRAINING, every_algorithm, play, toy
+from tests.contracts.toys import SETTINGS, every_algorithm, play, toy
 
-TORCH = {
-    "engine": {"name": "inline", "backend": "torch"},
-    "training": {**TRAINING, "local_epochs": 1},  # every operation is looked at, which takes its time
-}
+TORCH = {"engine": {"name": "inline", "backend": "torch"}}
 
 
 @every_algorithm
